@@ -1,0 +1,174 @@
+//! TOML → checked values, with file and line in every fault.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::model::ids::DestName;
+use crate::model::key::KeySpec;
+use crate::model::policy::Policy;
+use crate::model::rules::RuleSet;
+
+/// A whole, checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it was read from.
+    pub path: PathBuf,
+    /// `[tick]`.
+    pub tick: Tick,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[notify]`.
+    pub notify: Notify,
+    /// `[store]`.
+    pub store: Store,
+    /// `[destination.*]`, by name.
+    pub destinations: BTreeMap<DestName, Destination>,
+}
+
+/// `[tick]`: bounds of one tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// No attempt begins later than this after the start, in milliseconds.
+    pub max_runtime_ms: u64,
+    /// Attempts under way at once, over all destinations.
+    pub concurrency: usize,
+    /// How long what is being sent may go on after the end, in milliseconds; absent means the
+    /// longest total timeout of the destinations in use.
+    pub grace_ms: Option<u64>,
+}
+
+/// `[limits]`: what `enqueue` refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body in bytes.
+    pub max_body_bytes: u64,
+}
+
+/// `[notify]`: who is told when an item does not end well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notify {
+    /// Destinations that are told of every item, beside the item's own.
+    pub destinations: Vec<DestName>,
+    /// What is told.
+    pub on: NotifyOn,
+}
+
+/// Which moves are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent switches of the configuration")]
+pub struct NotifyOn {
+    /// Moves to held.
+    pub held: bool,
+    /// Moves to failed.
+    pub failed: bool,
+    /// Unknown items that only a person can settle.
+    pub parked: bool,
+    /// Files set aside in `corrupt/`.
+    pub corrupt: bool,
+}
+
+impl Default for NotifyOn {
+    fn default() -> Self {
+        Self {
+            held: true,
+            failed: true,
+            parked: true,
+            corrupt: true,
+        }
+    }
+}
+
+/// `[store]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Store {
+    /// Use a spool on a network file system all the same.
+    pub allow_network_filesystem: bool,
+}
+
+/// One `[destination.NAME]`.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// Its name.
+    pub name: DestName,
+    /// Scheme, host, port and an optional path; no item can leave it.
+    pub base_url: url::Url,
+    /// How requests prove who we are.
+    pub auth: Option<Auth>,
+    /// Headers of every request.
+    pub headers: Vec<(String, String)>,
+    /// Where the key goes.
+    pub key: KeySpec,
+    /// Time and repetition.
+    pub policy: Policy,
+    /// No connection later than this, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// No whole answer later than this after the connection, in milliseconds.
+    pub response_timeout_ms: u64,
+    /// Attempts under way at once.
+    pub concurrency: usize,
+    /// The rate that is not exceeded.
+    pub rate: Option<Rate>,
+    /// The proxy; environment proxies are never used.
+    pub proxy: Option<url::Url>,
+    /// TLS beyond the system's roots.
+    pub tls: Tls,
+    /// What answers mean.
+    pub rules: RuleSet,
+    /// SHA-256 over the destination's own configuration, secrets not among it: when it
+    /// changes, what the old one made hold may go.
+    pub fingerprint: String,
+}
+
+/// At most `count` requests in each `per_ms` milliseconds, evenly spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub count: u32,
+    /// In how many milliseconds.
+    pub per_ms: u64,
+}
+
+/// How requests prove who we are. Secrets are referred to, never held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// `Authorization: Bearer …`.
+    Bearer(SecretRef),
+    /// `Authorization: Basic …`.
+    Basic {
+        /// The user, in plain.
+        user: String,
+        /// The password.
+        password: SecretRef,
+    },
+    /// A header of any name.
+    Header {
+        /// The header's name.
+        name: String,
+        /// What stands before the secret in the value.
+        prefix: String,
+        /// The secret.
+        value: SecretRef,
+    },
+}
+
+/// Where a secret is found. Its value never enters the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretRef {
+    /// The contents of a file, less one newline at the end.
+    File(PathBuf),
+    /// An environment variable.
+    Env(String),
+    /// A systemd credential: a file of this name in `$CREDENTIALS_DIRECTORY`.
+    Credential(String),
+}
+
+/// TLS settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// A PEM file of roots, trusted beside the system's.
+    pub ca_file: Option<PathBuf>,
+    /// A PEM file with our certificate chain.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
+}

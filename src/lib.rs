@@ -1,0 +1,5 @@
+//! tickpost: sendmail for HTTP APIs.
+pub mod clock;
+pub mod config;
+pub mod model;
+pub mod transport;

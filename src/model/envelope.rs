@@ -1,0 +1,369 @@
+//! What to send. Line 1 of an item file; it never changes after enqueue.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::ids::{DestName, RequestId};
+use super::time::UnixMs;
+
+/// The envelope's version that this build writes and reads.
+pub const VERSION: u32 = 1;
+
+/// The longest request head (path, query and headers together) that is accepted, in bytes.
+/// Below it the transport can tell "not sent" from "maybe sent".
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// What to send, where, and who asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The format of this line, [`VERSION`].
+    pub v: u32,
+    /// The item's identity, and the key of every attempt.
+    pub request_id: RequestId,
+    /// Where it goes: a name in the configuration.
+    pub destination: DestName,
+    /// When it was accepted.
+    pub enqueued_at: UnixMs,
+    /// The HTTP request.
+    pub request: Request,
+    /// Who asked.
+    #[serde(default, skip_serializing_if = "Requester::is_empty")]
+    pub requester: Requester,
+    /// Destinations that are told when it does not end well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<DestName>,
+    /// The requester's own labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The requester's dedupe key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Not to be sent before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<UnixMs>,
+    /// Worthless after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<UnixMs>,
+    /// It tells somebody of other items; nobody is told of its own end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub notice: bool,
+}
+
+/// An HTTP request below a destination's base URL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The HTTP method.
+    pub method: String,
+    /// The path below the base URL, starting with `/`; empty for the base URL itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Query parameters, not yet encoded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub query: Vec<(String, String)>,
+    /// Headers of this item.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
+    /// The `Content-Type`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The body; absent means empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Body>,
+    /// SHA-256 of the body, in hex.
+    pub body_sha256: String,
+}
+
+/// A body, as text where it is UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// The bytes are this UTF-8 text.
+    Text(String),
+    /// The bytes in base64 with padding.
+    Base64(String),
+}
+
+/// Who asked for an item.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    /// The person or program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// The conversation, deployment or job it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+}
+
+impl Requester {
+    fn is_empty(&self) -> bool {
+        self.principal.is_none() && self.thread.is_none()
+    }
+}
+
+/// What is wrong with a request, in words that name the part and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The method is not an HTTP token.
+    #[error("method `{}` is not an HTTP method such as POST", .0.escape_debug())]
+    Method(String),
+    /// The path would leave the destination, or cannot be a path.
+    #[error("path `{}` {why}", path.escape_debug())]
+    Path {
+        /// What was given.
+        path: String,
+        /// What is wrong, and the way out.
+        why: &'static str,
+    },
+    /// A header's name is not an HTTP token.
+    #[error("header name `{}` is not an HTTP header name", .0.escape_debug())]
+    HeaderName(String),
+    /// A header's value holds what would break the request.
+    #[error("the value of header `{0}` holds a control character; remove it")]
+    HeaderValue(String),
+    /// A header that tickpost sets itself.
+    #[error("header `{0}` is set by tickpost from the request itself; leave it out")]
+    HeaderReserved(String),
+    /// Path, query and headers are too long together.
+    #[error("path, query and headers are {0} bytes together; at most {HEAD_BYTES_MAX} are sent")]
+    HeadTooLong(usize),
+    /// The base64 text is not base64.
+    #[error("the body is not base64")]
+    Base64,
+    /// The hash in the envelope is not that of the body.
+    #[error("the body does not match its SHA-256")]
+    BodyHash,
+}
+
+impl Body {
+    /// Wraps bytes, as text if they are UTF-8.
+    #[must_use]
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        String::from_utf8(bytes).map_or_else(
+            |error| Self::Base64(STANDARD.encode(error.as_bytes())),
+            Self::Text,
+        )
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Base64`] if the text is not base64.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, RequestError> {
+        match self {
+            Self::Text(text) => Ok(text.clone().into_bytes()),
+            Self::Base64(text) => STANDARD.decode(text).map_err(|_| RequestError::Base64),
+        }
+    }
+}
+
+impl Request {
+    /// The body's bytes, checked against the stored hash.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Base64`] or [`RequestError::BodyHash`] if the stored body is damaged.
+    pub fn body_bytes(&self) -> Result<Vec<u8>, RequestError> {
+        let bytes = match &self.body {
+            Some(body) => body.to_bytes()?,
+            None => Vec::new(),
+        };
+        if sha256_hex(&bytes) == self.body_sha256 {
+            Ok(bytes)
+        } else {
+            Err(RequestError::BodyHash)
+        }
+    }
+
+    /// Checks everything that could break a request or leave the destination.
+    ///
+    /// The path is joined to the base URL as text and never resolved, so `..` and `//` are
+    /// refused instead of guessed at (also in their percent-encoded forms).
+    ///
+    /// # Errors
+    ///
+    /// The first [`RequestError`] found.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if self.method.is_empty() || !self.method.bytes().all(is_token) {
+            return Err(RequestError::Method(self.method.clone()));
+        }
+        check_path(&self.path).map_err(|why| RequestError::Path {
+            path: self.path.clone(),
+            why,
+        })?;
+        let typed = self
+            .content_type
+            .iter()
+            .map(|value| ("content-type", value.as_str()));
+        let named = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut head_bytes = self.method.len() + self.path.len();
+        for (name, value) in named.chain(typed) {
+            check_header(name, value)?;
+            head_bytes += name.len() + value.len() + 4;
+        }
+        // Percent-encoding makes a byte three at most.
+        head_bytes += self
+            .query
+            .iter()
+            .map(|(name, value)| 3 * (name.len() + value.len()) + 2)
+            .sum::<usize>();
+        if head_bytes > HEAD_BYTES_MAX {
+            return Err(RequestError::HeadTooLong(head_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Checks one header of an item or of a destination.
+///
+/// # Errors
+///
+/// [`RequestError::HeaderName`], [`RequestError::HeaderValue`], or
+/// [`RequestError::HeaderReserved`] for those that frame the message.
+pub fn check_header(name: &str, value: &str) -> Result<(), RequestError> {
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(RequestError::HeaderName(name.to_owned()));
+    }
+    if value.bytes().any(|b| (b < 0x20 && b != b'\t') || b == 0x7f) {
+        return Err(RequestError::HeaderValue(name.to_owned()));
+    }
+    let reserved = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "upgrade",
+        "te",
+        "trailer",
+        "expect",
+        "keep-alive",
+        "proxy-connection",
+    ];
+    if reserved.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(RequestError::HeaderReserved(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// A byte of a token (RFC 9110, 5.6.2).
+fn is_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+}
+
+fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() {
+        return Ok(());
+    }
+    if !path.starts_with('/') {
+        return Err("must start with `/`; it is joined to the destination's base_url");
+    }
+    if path.contains(['?', '#']) {
+        return Err("holds `?` or `#`; give parameters as query");
+    }
+    if path.contains('\\') {
+        return Err("holds a backslash, which some servers take for `/`; write it as %5C");
+    }
+    if path.bytes().any(|b| b <= 0x20 || b >= 0x7f) {
+        return Err("holds a blank, a control or a non-ASCII character; percent-encode it");
+    }
+    for segment in path.split('/') {
+        let dots = segment.to_ascii_lowercase().replace("%2e", ".");
+        if dots == "." || dots == ".." {
+            return Err("holds `.` or `..`, which could leave the destination's base_url");
+        }
+    }
+    if path.starts_with("//") {
+        return Err("starts with `//`, which could name another host");
+    }
+    Ok(())
+}
+
+/// SHA-256 in lower-case hex.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Bytes in lower-case hex.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn request(path: &str) -> Request {
+        Request {
+            method: "POST".into(),
+            path: path.into(),
+            query: vec![],
+            headers: vec![],
+            content_type: None,
+            body: None,
+            body_sha256: sha256_hex(b""),
+        }
+    }
+
+    #[test]
+    fn paths_that_would_leave_the_origin_are_refused() {
+        for path in ["", "/", "/v1/charges", "/a..b/c", "/a%2Fb", "/{request_id}"] {
+            assert_eq!(request(path).check(), Ok(()), "{path}");
+        }
+        for path in [
+            "v1", "//evil.example", "/../x", "/a/..", "/%2e%2E/x", "/.", "/a?b", "/a#b", "/a\\b",
+            "/a b", "/a\r\nX: y", "/ü", "@evil", "http://evil.example/",
+        ] {
+            assert!(request(path).check().is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn headers_that_would_break_the_request_are_refused() {
+        for (name, value) in [("X-A", "1"), ("x", "tab\tis fine"), ("X-Ü", "")] {
+            let mut request = request("/");
+            request.headers = vec![(name.into(), value.into())];
+            assert_eq!(request.check().is_ok(), name.is_ascii(), "{name}");
+        }
+        for (name, value) in [
+            ("X-A", "1\r\nX-B: 2"), ("X-A", "\0"), ("", "x"), ("a b", "x"), ("Host", "evil"),
+            ("content-LENGTH", "0"), ("Transfer-Encoding", "chunked"),
+        ] {
+            let mut request = request("/");
+            request.headers = vec![(name.into(), value.into())];
+            assert!(request.check().is_err(), "{name}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_too_long_is_refused() {
+        let mut request = request("/");
+        request.headers = vec![("x".into(), "y".repeat(HEAD_BYTES_MAX))];
+        assert!(matches!(request.check(), Err(RequestError::HeadTooLong(_))));
+    }
+
+    #[test]
+    fn any_bytes_come_back() {
+        for bytes in [&b""[..], b"text", &[0xff, 0, 1], "ü".as_bytes()] {
+            let body = Body::from_bytes(bytes.to_vec());
+            let stored = serde_json::to_string(&body).unwrap();
+            let back: Body = serde_json::from_str(&stored).unwrap();
+            assert_eq!(back.to_bytes().unwrap(), bytes);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! What an item is and what may become of it: pure, no I/O, no clock, no randomness.
+//!
+//! Start at [`state`] (the five states and every legal move), then [`event`] (an item's history
+//! and the fold that gives its standing), then `classify` (an answer and a history → a verdict).
+
+pub mod classify;
+pub mod envelope;
+pub mod event;
+pub mod fault;
+pub mod ids;
+pub mod item;
+pub mod key;
+pub mod outcome;
+pub mod policy;
+pub mod reason;
+pub mod rules;
+pub mod schedule;
+pub mod settle;
+pub mod state;
+pub mod time;

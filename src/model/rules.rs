@@ -1,0 +1,5 @@
+//! rules
+
+/// Placeholder.
+#[derive(Clone, Debug)]
+pub struct RuleSet;
