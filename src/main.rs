@@ -1,2 +1,2 @@
 //! The command; all of it is in the library.
-fn main(){}
+fn main() {}

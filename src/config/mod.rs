@@ -55,7 +55,10 @@ pub struct Notify {
 
 /// Which moves are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "four independent switches of the configuration")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four independent switches of the configuration"
+)]
 pub struct NotifyOn {
     /// Moves to held.
     pub held: bool,

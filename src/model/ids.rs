@@ -12,7 +12,9 @@ pub struct RequestId(pub Uuid);
 
 /// Why a text is not a request id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a request id: a lower-case UUID such as 019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10")]
+#[error(
+    "`{0}` is not a request id: a lower-case UUID such as 019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10"
+)]
 pub struct RequestIdError(pub String);
 
 impl FromStr for RequestId {
@@ -111,7 +113,11 @@ mod tests {
 
     #[test]
     fn one_spelling_of_an_id() {
-        assert!("019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10".parse::<RequestId>().is_ok());
+        assert!(
+            "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10"
+                .parse::<RequestId>()
+                .is_ok()
+        );
         for text in [
             "",
             "019ADF3E-6b6b-7cc3-98f2-3a1c5d2e8f10",
@@ -132,7 +138,19 @@ mod tests {
             assert!(name.parse::<DestName>().is_ok(), "{name}");
         }
         let long = "a".repeat(64);
-        for name in ["", ".", "..", ".a", "-a", "A", "a/b", "a b", "ü", "a\0", long.as_str()] {
+        for name in [
+            "",
+            ".",
+            "..",
+            ".a",
+            "-a",
+            "A",
+            "a/b",
+            "a b",
+            "ü",
+            "a\0",
+            long.as_str(),
+        ] {
             assert!(name.parse::<DestName>().is_err(), "{name}");
         }
     }

@@ -10,6 +10,7 @@ pub mod fault;
 pub mod ids;
 pub mod item;
 pub mod key;
+pub mod notice;
 pub mod outcome;
 pub mod policy;
 pub mod reason;

@@ -132,7 +132,7 @@ classes! {
     TlsCertInvalid "tls_cert_invalid" true "The certificate is expired, untrusted or of another name.",
     LocalError "local_error" true "The request could not be built on this side.",
     ClosedBeforeWrite "closed_before_write" true "The connection closed before the first byte was handed over.",
-    H2RefusedStream "h2_refused_stream" true "HTTP/2 REFUSED_STREAM: guaranteed unprocessed (RFC 9113, 8.7).",
+    H2RefusedStream "h2_refused_stream" true "HTTP/2 `REFUSED_STREAM`: guaranteed unprocessed (RFC 9113, 8.7).",
     H2GoawayUnprocessed "h2_goaway_unprocessed" true "HTTP/2 GOAWAY below our stream: guaranteed unprocessed (RFC 9113, 8.7).",
     WriteInterrupted "write_interrupted" false "Broke after the first byte and before the last.",
     TimeoutAfterSend "timeout_after_send" false "Sent, and no answer in time.",

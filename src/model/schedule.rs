@@ -19,10 +19,13 @@ pub fn wait_ms(backoff: &Backoff, done: u32, asked_ms: Option<u64>, jitter: u16)
     )]
     let grown = (backoff.base_ms as f64 * backoff.factor.powi(exponent)) as u64;
     let plain = grown.min(backoff.max_ms);
-    let stretch = |ms: u64| ms.saturating_add((ms / 2).saturating_mul(u64::from(jitter.min(1000))) / 1000);
+    let stretch =
+        |ms: u64| ms.saturating_add((ms / 2).saturating_mul(u64::from(jitter.min(1000))) / 1000);
     match asked_ms {
         // A herd that was told one time must not come back in one instant.
-        Some(asked) if asked >= plain => asked.saturating_add(stretch(backoff.base_ms).saturating_sub(backoff.base_ms)),
+        Some(asked) if asked >= plain => {
+            asked.saturating_add(stretch(backoff.base_ms).saturating_sub(backoff.base_ms))
+        }
         Some(_) | None => stretch(plain),
     }
 }

@@ -84,13 +84,8 @@ pub fn attempt(policy: &Policy, verdict: &Verdict, outcome: &Outcome, s: &Settli
         event.due = None;
         if matches!(verdict.state, State::Pending | State::Unknown) && !verdict.maybe_acted {
             let first = s.before.first_sent_at.unwrap_or(s.claimed_at);
-            let open = schedule::key_window_open(
-                policy,
-                first,
-                s.before.updated_at,
-                due,
-                s.clock_suspect,
-            );
+            let open =
+                schedule::key_window_open(policy, first, s.before.updated_at, due, s.clock_suspect);
             if !policy.may_repeat(s.method) {
                 // Parked with the reason of the verdict: nothing makes a repeat harmless.
             } else if spent {
@@ -137,7 +132,7 @@ pub enum Turn {
     /// It is not due yet; its file was in the wrong place.
     Wait,
     /// It ends, or is held or parked, with this event and without an attempt.
-    Settle(Event),
+    Settle(Box<Event>),
 }
 
 /// Decides what an item's turn brings: expiry, staleness, the key window, or an attempt.
@@ -154,13 +149,15 @@ pub fn turn(
     let end = |state, reason| {
         let mut event = Event::new(EventKind::Expired, now, state);
         event.reason = Some(reason);
-        Turn::Settle(event)
+        Turn::Settle(Box::new(event))
     };
     if !clock_suspect && not_after.is_some_and(|end| end <= now) {
-        return match item.state {
-            State::Unknown => end(State::Unknown, Reason::EXPIRED),
-            _ => end(State::Failed, Reason::EXPIRED),
+        let state = if item.state == State::Unknown {
+            State::Unknown
+        } else {
+            State::Failed
         };
+        return end(state, Reason::EXPIRED);
     }
     if item.due.is_some_and(|due| due > now) {
         return Turn::Wait;
@@ -168,7 +165,10 @@ pub fn turn(
     if item.maybe_acted || item.state == State::Unknown {
         let first = item.first_sent_at.unwrap_or(item.updated_at);
         if !policy.may_repeat(method) {
-            return end(State::Unknown, item.reason.clone().unwrap_or(Reason::INTERRUPTED));
+            return end(
+                State::Unknown,
+                item.reason.clone().unwrap_or(Reason::INTERRUPTED),
+            );
         }
         if !schedule::key_window_open(policy, first, item.updated_at, now, clock_suspect) {
             return end(State::Unknown, Reason::KEY_WINDOW_CLOSED);
@@ -176,14 +176,15 @@ pub fn turn(
         return Turn::Send;
     }
     let late = policy.stale_after_ms.is_some_and(|limit| {
-        item.last_n == 0 && now.since(item.due.unwrap_or(accepted_due).max(item.counting_since)) > limit
+        item.last_n == 0
+            && now.since(item.due.unwrap_or(accepted_due).max(item.counting_since)) > limit
     });
     if late && !clock_suspect {
         let mut event = Event::new(EventKind::Held, now, State::Held);
         event.reason = Some(Reason::STALE);
         match policy.stale {
             super::policy::Stale::Send => {}
-            super::policy::Stale::Hold => return Turn::Settle(event),
+            super::policy::Stale::Hold => return Turn::Settle(Box::new(event)),
             super::policy::Stale::Fail => return end(State::Failed, Reason::STALE),
         }
     }

@@ -128,6 +128,10 @@ pub enum Refused {
 /// # Errors
 ///
 /// [`Refused`] if the move is not legal from `from`.
+#[expect(
+    clippy::match_same_arms,
+    reason = "one row a move, so that it reads as a table"
+)]
 pub fn after(from: State, maybe_acted: bool, step: Move) -> Result<State, Refused> {
     use State::{Confirmed, Failed, Held, Pending, Unknown};
     match (from, step) {
@@ -166,9 +170,15 @@ mod tests {
         use State::{Confirmed, Failed, Held, Pending, Unknown};
         // Columns: pending, unknown, held, confirmed, failed; None is a refusal.
         let table = [
-            (Move::Claim, [Some(Unknown), Some(Unknown), None, None, None]),
+            (
+                Move::Claim,
+                [Some(Unknown), Some(Unknown), None, None, None],
+            ),
             (Move::Settle(Held), [None, Some(Held), None, None, None]),
-            (Move::Hold, [Some(Held), Some(Unknown), Some(Held), None, None]),
+            (
+                Move::Hold,
+                [Some(Held), Some(Unknown), Some(Held), None, None],
+            ),
             (Move::Release, [None, None, Some(Pending), None, None]),
             (Move::Cancel, [Some(Failed), None, Some(Failed), None, None]),
             (Move::Retry, [None, None, None, None, Some(Pending)]),
@@ -184,7 +194,10 @@ mod tests {
                 Move::Resolve(Resolution::Resend),
                 [None, Some(Pending), None, None, None],
             ),
-            (Move::Expire, [Some(Failed), Some(Unknown), Some(Failed), None, None]),
+            (
+                Move::Expire,
+                [Some(Failed), Some(Unknown), Some(Failed), None, None],
+            ),
         ];
         for (step, row) in table {
             for (from, want) in State::ALL.into_iter().zip(row) {

@@ -113,13 +113,16 @@ impl UnixMs {
     }
 }
 
+/// When an id of UUID version 7 was minted; `None` for other versions.
+#[must_use]
+pub fn id_time(id: super::ids::RequestId) -> Option<UnixMs> {
+    let (seconds, nanos) = id.0.get_timestamp()?.to_unix();
+    (id.0.get_version_num() == 7).then(|| UnixMs(seconds * 1000 + u64::from(nanos) / 1_000_000))
+}
+
 impl fmt::Display for UnixMs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            &self
-                .calendar()
-                .to_rfc3339_opts(SecondsFormat::Millis, true),
-        )
+        f.write_str(&self.calendar().to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 }
 
@@ -147,7 +150,10 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-29T15:40:03.123Z");
         assert_eq!(at.minute_name(), "20261129T1540Z");
         assert_eq!(at.day_name(), "20261129");
-        assert_eq!(UnixMs::from_minute_name("20261129T1540Z"), Some(at.minute()));
+        assert_eq!(
+            UnixMs::from_minute_name("20261129T1540Z"),
+            Some(at.minute())
+        );
         assert_eq!(UnixMs::from_day_name("20261129"), Some(at.day()));
         assert_eq!(
             UnixMs::parse("2026-11-29T16:40:03.123+01:00").unwrap(),
@@ -161,9 +167,18 @@ mod tests {
         for text in ["", "now", "2026-11-29", "1969-12-31T23:59:59Z"] {
             assert!(UnixMs::parse(text).is_err(), "{text}");
         }
-        for name in ["2026112", "20261129T1540", "20261329", "+20261129", "20261129T2560Z"] {
+        for name in [
+            "2026112",
+            "20261129T1540",
+            "20261329",
+            "+20261129",
+            "20261129T2560Z",
+        ] {
             assert_eq!(UnixMs::from_minute_name(name), None, "{name}");
-            assert_eq!(UnixMs::from_day_name(name).filter(|_| name != "20261129"), None);
+            assert_eq!(
+                UnixMs::from_day_name(name).filter(|_| name != "20261129"),
+                None
+            );
         }
     }
 
@@ -171,6 +186,9 @@ mod tests {
     fn arithmetic_stops_at_the_ends() {
         assert_eq!(UnixMs(5).minus(9), UnixMs(0));
         assert_eq!(UnixMs(u64::MAX).plus(1).0, MS_MAX);
-        assert_eq!(UnixMs(MS_MAX).plus(1).to_string(), "9999-12-31T23:59:59.999Z");
+        assert_eq!(
+            UnixMs(MS_MAX).plus(1).to_string(),
+            "9999-12-31T23:59:59.999Z"
+        );
     }
 }

@@ -1,0 +1,314 @@
+//! Telling whoever asked: what is said, to whom, and how many moves become one notice.
+//!
+//! A notice is itself an item, so it is as durable as what it tells of; it never causes another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::envelope::{Body, Envelope, Request, Requester, VERSION, sha256_hex};
+use super::event::Event;
+use super::ids::{DestName, RequestId};
+use super::item::Item;
+use super::reason::Reason;
+use super::state::State;
+use super::time::UnixMs;
+
+/// How many ids a merged notice names.
+pub const IDS_MAX: usize = 100;
+
+/// What kind of end is told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// Items that are held.
+    Held,
+    /// Items that failed.
+    Failed,
+    /// Unknown items that only a person can settle.
+    Parked,
+    /// Files set aside in `corrupt/`.
+    Corrupt,
+    /// Items of a destination that is no longer configured.
+    Unconfigured,
+}
+
+/// One move that somebody is to be told of. It lies in the journal record of the move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The notice's own request id, a pure function of item, event number and address: made
+    /// again after a crash it is the same.
+    pub id: RequestId,
+    /// The destination that is told.
+    pub to: DestName,
+    /// What kind of end.
+    pub about: About,
+    /// Why.
+    pub reason: String,
+    /// The item, or the file's name.
+    pub subject: String,
+    /// The item's destination.
+    pub destination: String,
+    /// Who asked for it.
+    #[serde(default)]
+    pub requester: Requester,
+}
+
+impl Notice {
+    /// The notices that an event of an item calls for, one for each address of `to`.
+    ///
+    /// `event_number` counts the item's events from 1 (`accepted`).
+    #[must_use]
+    pub fn of(item: &Item, event: &Event, event_number: usize, to: &[DestName]) -> Vec<Self> {
+        let about = match event.state {
+            State::Held => About::Held,
+            State::Failed => About::Failed,
+            State::Unknown if event.is_parked() => About::Parked,
+            State::Unknown | State::Pending | State::Confirmed => return Vec::new(),
+        };
+        let envelope = &item.envelope;
+        if envelope.notice {
+            return Vec::new();
+        }
+        addresses(envelope, to)
+            .into_iter()
+            .enumerate()
+            .map(|(index, to)| Self {
+                id: notice_id(envelope.request_id.0, event_number, index, to),
+                to: to.clone(),
+                about,
+                reason: event
+                    .reason
+                    .as_ref()
+                    .map_or_else(|| about.word().to_owned(), ToString::to_string),
+                subject: envelope.request_id.to_string(),
+                destination: envelope.destination.to_string(),
+                requester: envelope.requester.clone(),
+            })
+            .collect()
+    }
+
+    /// The notices of a file set aside, or of a destination that nobody configured.
+    #[must_use]
+    pub fn of_file(
+        about: About,
+        subject: &str,
+        destination: &str,
+        reason: &str,
+        to: &[DestName],
+    ) -> Vec<Self> {
+        let name = Uuid::new_v5(&Uuid::NAMESPACE_URL, subject.as_bytes());
+        to.iter()
+            .enumerate()
+            .map(|(index, to)| Self {
+                id: notice_id(name, 0, index, to),
+                to: to.clone(),
+                about,
+                reason: reason.to_owned(),
+                subject: subject.to_owned(),
+                destination: destination.to_owned(),
+                requester: Requester::default(),
+            })
+            .collect()
+    }
+}
+
+/// The item's own addresses, then the configured ones, each once.
+fn addresses<'a>(envelope: &'a Envelope, to: &'a [DestName]) -> Vec<&'a DestName> {
+    let mut seen = BTreeSet::new();
+    envelope
+        .notify
+        .iter()
+        .chain(to)
+        .filter(|name| seen.insert(*name))
+        .collect()
+}
+
+/// UUID version 5 of the item and the event's number; a second address adds its name.
+fn notice_id(item: Uuid, event_number: usize, index: usize, to: &DestName) -> RequestId {
+    let name = if index == 0 {
+        event_number.to_string()
+    } else {
+        format!("{event_number}/{to}")
+    };
+    RequestId(Uuid::new_v5(&item, name.as_bytes()))
+}
+
+impl About {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Failed => "failed",
+            Self::Parked => "parked",
+            Self::Corrupt => "corrupt",
+            Self::Unconfigured => "unconfigured",
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Held => {
+                "Nothing was acted on and nothing is lost. When the cause is mended: `tickpost release ID` sends it, `tickpost cancel ID` gives it up."
+            }
+            Self::Failed => {
+                "It was not acted on and is not sent again by itself. `tickpost show ID` tells what the receiver said; when the cause is mended, `tickpost retry ID`."
+            }
+            Self::Parked => {
+                "The receiver may have acted on it: do not repeat it by other means. Look at the receiver first, then say what you found: `tickpost resolve --confirmed ID`, `--failed ID`, or `--resend ID` if it certainly did not arrive."
+            }
+            Self::Corrupt => {
+                "The file could not be read and was set aside unchanged in corrupt/, with the reason beside it. Look at it before you repeat what it asked for."
+            }
+            Self::Unconfigured => {
+                "These items stay where they are until the destination is in the configuration again, or until they are cancelled."
+            }
+        }
+    }
+}
+
+/// Notices of one tick, merged by address, kind and reason. Bounded: it keeps a count and the
+/// first [`IDS_MAX`] of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merged(Vec<Group>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Group {
+    first: Notice,
+    count: u64,
+    subjects: Vec<String>,
+    destinations: BTreeSet<String>,
+    requesters: BTreeSet<(Option<String>, Option<String>)>,
+}
+
+impl Merged {
+    /// Whether nobody is to be told of anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a notice to its group.
+    pub fn add(&mut self, notice: &Notice) {
+        let same = |group: &&mut Group| {
+            group.first.to == notice.to
+                && group.first.about == notice.about
+                && group.first.reason == notice.reason
+        };
+        let requester = (
+            notice.requester.principal.clone(),
+            notice.requester.thread.clone(),
+        );
+        if let Some(group) = self.0.iter_mut().find(same) {
+            group.count += 1;
+            if group.subjects.len() < IDS_MAX {
+                group.subjects.push(notice.subject.clone());
+            }
+            if group.destinations.len() < IDS_MAX {
+                group.destinations.insert(notice.destination.clone());
+            }
+            if group.requesters.len() < IDS_MAX {
+                group.requesters.insert(requester);
+            }
+        } else {
+            self.0.push(Group {
+                first: notice.clone(),
+                count: 1,
+                subjects: vec![notice.subject.clone()],
+                destinations: BTreeSet::from([notice.destination.clone()]),
+                requesters: BTreeSet::from([requester]),
+            });
+        }
+    }
+
+    /// The notices as items to accept at `now`.
+    #[must_use]
+    pub fn envelopes(&self, now: UnixMs) -> Vec<Envelope> {
+        self.0.iter().map(|group| group.envelope(now)).collect()
+    }
+}
+
+impl Group {
+    fn envelope(&self, now: UnixMs) -> Envelope {
+        let requesters: Vec<BTreeMap<&str, &str>> = self
+            .requesters
+            .iter()
+            .map(|(principal, thread)| {
+                let named = [("principal", principal), ("thread", thread)];
+                named
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+                    .collect::<BTreeMap<_, _>>()
+            })
+            .filter(|requester| !requester.is_empty())
+            .collect();
+        let body = serde_json::json!({
+            "notice": self.first.about.word(),
+            "reason": self.first.reason,
+            "count": self.count,
+            "request_ids": self.subjects,
+            "destinations": self.destinations,
+            "requesters": requesters,
+            "text": self.text(),
+        })
+        .to_string();
+        Envelope {
+            v: VERSION,
+            request_id: self.first.id,
+            destination: self.first.to.clone(),
+            enqueued_at: now,
+            request: Request {
+                method: "POST".to_owned(),
+                path: String::new(),
+                query: Vec::new(),
+                headers: Vec::new(),
+                content_type: Some("application/json".to_owned()),
+                body_sha256: sha256_hex(body.as_bytes()),
+                body: Some(Body::Text(body)),
+            },
+            requester: Requester {
+                principal: Some("tickpost".to_owned()),
+                thread: None,
+            },
+            notify: Vec::new(),
+            labels: BTreeMap::new(),
+            key: None,
+            not_before: None,
+            not_after: None,
+            notice: true,
+        }
+    }
+
+    fn text(&self) -> String {
+        let about = self.first.about;
+        let what = match (about, self.count) {
+            (About::Corrupt, 1) => "1 file".to_owned(),
+            (About::Corrupt, n) => format!("{n} files"),
+            (_, 1) => "1 item".to_owned(),
+            (_, n) => format!("{n} items"),
+        };
+        let destinations: Vec<&str> = self.destinations.iter().map(String::as_str).collect();
+        let verb = match (about, self.count) {
+            (About::Held, 1) => "is held",
+            (About::Held, _) => "are held",
+            (About::Failed, _) => "failed",
+            (About::Parked, 1) => "is parked as unknown",
+            (About::Parked, _) => "are parked as unknown",
+            (About::Corrupt, 1) => "was set aside as unreadable",
+            (About::Corrupt, _) => "were set aside as unreadable",
+            (About::Unconfigured, 1) => "waits for a destination that is not configured",
+            (About::Unconfigured, _) => "wait for a destination that is not configured",
+        };
+        let why = Reason::parse(&self.first.reason)
+            .map_or(String::new(), |reason| format!(" {}", reason.explain()));
+        format!(
+            "{what} to {} {verb}: {}.{why} {} First: {}",
+            destinations.join(", "),
+            self.first.reason,
+            about.advice(),
+            self.first.subject,
+        )
+    }
+}

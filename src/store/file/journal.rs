@@ -1,0 +1,369 @@
+//! What the owner of the lock has moved, ahead of the directories.
+//!
+//! One record a line: the first 16 hex digits of the SHA-256 of the JSON, a blank, the JSON.
+//! Replay stops at the first line that is not such a record: what lies behind it was never
+//! synced, so nothing was done because of it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::StoreError;
+use super::super::disk::{Disk, Kind, Log};
+use super::layout::Place;
+use crate::model::envelope::sha256_hex;
+use crate::model::event::Event;
+use crate::model::ids::RequestId;
+use crate::model::notice::{Merged, Notice};
+use crate::model::time::UnixMs;
+
+/// A journal file that is larger than this is closed and the next one begun.
+pub const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The largest journal file that is read back, in bytes: a segment and one group's settles.
+pub const READ_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Record {
+    /// Items claimed for an attempt. They are renamed, and sent, after this is synced.
+    Claim {
+        /// When.
+        at: UnixMs,
+        /// Which.
+        items: Vec<ClaimRecord>,
+    },
+    /// One item, or one file, that moves.
+    Move(Box<MoveRecord>),
+    /// Notices of something that is no item's event.
+    Tell {
+        /// Which.
+        notices: Vec<Notice>,
+    },
+    /// The first record of a segment that follows another: what of the older ones still
+    /// matters.
+    Carry {
+        /// Items that are being sent.
+        claims: Vec<CarriedClaim>,
+        /// All notices so far; this replaces what was gathered from older records.
+        notices: Merged,
+    },
+}
+
+/// A claim of one item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRecord {
+    /// Where it was.
+    pub from: String,
+    /// The number of the attempt.
+    pub n: u32,
+}
+
+/// A claim of an older segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedClaim {
+    /// The item.
+    pub id: RequestId,
+    /// When it was claimed.
+    pub at: UnixMs,
+}
+
+/// A move of one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveRecord {
+    /// Where it was.
+    pub from: String,
+    /// Where it goes.
+    pub to: String,
+    /// What happened to the item; it becomes a line of its file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<Event>,
+    /// Which of the item's events that is, counted from 1: replay appends it only once.
+    #[serde(default)]
+    pub event_number: usize,
+    /// Why a file is set aside, for `corrupt/NAME.why.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Who is told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+/// The open journal of the lock's owner.
+pub struct Journal {
+    log: Box<dyn Log>,
+    name: String,
+    bytes: u64,
+    bytes_synced: u64,
+}
+
+impl Journal {
+    /// Begins a segment.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn begin(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self, StoreError> {
+        let name = segment_name(number);
+        let path = root.join("journal").join(&name);
+        let log = disk
+            .open_log(&path)
+            .map_err(|source| io_error("open", &path, source))?;
+        let dir = root.join("journal");
+        disk.sync_dir(&dir)
+            .map_err(|source| io_error("sync directory", &dir, source))?;
+        Ok(Self {
+            log,
+            name,
+            bytes: 0,
+            bytes_synced: 0,
+        })
+    }
+
+    /// Appends a record. It survives the death of the process, and loss of power after
+    /// [`Self::sync`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] or [`StoreError::Encode`].
+    pub fn append(&mut self, record: &Record) -> Result<(), StoreError> {
+        let line = encode(record)?;
+        self.log
+            .append(&line)
+            .map_err(|source| io_error("append to", Path::new(&self.name), source))?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Makes every record durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        if self.bytes > self.bytes_synced {
+            self.log
+                .sync()
+                .map_err(|source| io_error("sync", Path::new(&self.name), source))?;
+            self.bytes_synced = self.bytes;
+        }
+        Ok(())
+    }
+
+    /// Sets space aside for records to come.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]: the disk is full.
+    pub fn reserve(&mut self, bytes: u64) -> Result<(), StoreError> {
+        self.log
+            .reserve(bytes)
+            .map_err(|source| io_error("reserve space in", Path::new(&self.name), source))
+    }
+
+    /// The length so far, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The segment's file name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn segment_name(number: u64) -> String {
+    format!("{number:08}.jsonl")
+}
+
+/// A record as a line with its checksum.
+fn encode(record: &Record) -> Result<Vec<u8>, StoreError> {
+    let json = serde_json::to_string(record).map_err(|source| StoreError::Encode {
+        what: "a journal record",
+        source,
+    })?;
+    Ok(format!("{} {json}\n", checksum(&json)).into_bytes())
+}
+
+fn checksum(json: &str) -> String {
+    let mut sum = sha256_hex(json.as_bytes());
+    sum.truncate(16);
+    sum
+}
+
+/// The records of a journal file, up to the first damaged one.
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Vec<Record> {
+    bytes
+        .split_inclusive(|b| *b == b'\n')
+        .map_while(|line| {
+            let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+            let (sum, json) = line.split_once(' ')?;
+            (sum == checksum(json))
+                .then(|| serde_json::from_str(json).ok())
+                .flatten()
+        })
+        .collect()
+}
+
+/// The journal's segments on disk, oldest first, as (number, name).
+///
+/// # Errors
+///
+/// [`StoreError::Io`].
+pub fn segments(disk: &dyn Disk, root: &Path) -> Result<Vec<(u64, String)>, StoreError> {
+    let dir = root.join("journal");
+    let mut found = Vec::new();
+    let mut note = |name: &OsStr, kind: Kind| {
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(".jsonl"))
+            .and_then(|stem| stem.parse::<u64>().ok());
+        if let (Kind::File, Some(number)) = (kind, number) {
+            found.push((number, segment_name(number)));
+        }
+    };
+    match disk.list(&dir, &mut note) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(io_error("list", &dir, source)),
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Every record of every segment, oldest first.
+///
+/// # Errors
+///
+/// [`StoreError::Io`].
+pub fn read_all(disk: &dyn Disk, root: &Path) -> Result<Vec<Record>, StoreError> {
+    let mut records = Vec::new();
+    for (_, name) in segments(disk, root)? {
+        let path = root.join("journal").join(name);
+        match disk.read(&path, READ_BYTES_MAX) {
+            Ok(bytes) => records.extend(decode(&bytes)),
+            // A running tick has closed it meanwhile: the directories say it all.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(io_error("read", &path, source)),
+        }
+    }
+    Ok(records)
+}
+
+/// What the journal says of items that the directories may not say yet.
+#[derive(Clone, Debug, Default)]
+pub struct Overlay {
+    moved: HashMap<RequestId, Vec<Step>>,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    from: String,
+    to: String,
+    event: Option<(usize, Event)>,
+}
+
+impl Overlay {
+    /// Gathers what records say of each item.
+    #[must_use]
+    pub fn of(records: Vec<Record>) -> Self {
+        let mut moved: HashMap<RequestId, Vec<Step>> = HashMap::new();
+        for record in records {
+            match record {
+                Record::Claim { items, .. } => {
+                    for item in items {
+                        let Some(from) = Place::parse(&item.from) else {
+                            continue;
+                        };
+                        moved.entry(from.id).or_default().push(Step {
+                            from: item.from,
+                            to: from.claimed(item.n).path(),
+                            event: None,
+                        });
+                    }
+                }
+                Record::Move(step) => {
+                    let Some(from) = Place::parse(&step.from) else {
+                        continue;
+                    };
+                    moved.entry(from.id).or_default().push(Step {
+                        from: step.from,
+                        to: step.to,
+                        event: step.event.map(|event| (step.event_number, event)),
+                    });
+                }
+                Record::Tell { .. } | Record::Carry { .. } => {}
+            }
+        }
+        Self { moved }
+    }
+
+    /// Whether the journal says nothing of any item.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.moved.is_empty()
+    }
+
+    /// Where the journal says that an item found at `path` is by now, and its events.
+    #[must_use]
+    pub fn now(&self, id: RequestId, path: &str) -> (Option<&str>, Vec<(usize, Event)>) {
+        let Some(steps) = self.moved.get(&id) else {
+            return (None, Vec::new());
+        };
+        // What was seen may be older than the last move, but never newer than the last record
+        // that names it as a place to leave.
+        let Some(at) = steps.iter().rposition(|step| step.from == path) else {
+            return (None, Vec::new());
+        };
+        let later = steps.get(at..).unwrap_or_default();
+        let events = steps.iter().filter_map(|step| step.event.clone()).collect();
+        (later.last().map(|step| step.to.as_str()), events)
+    }
+}
+
+pub(super) fn io_error(op: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io {
+        op,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn decoding_stops_at_the_first_damage() {
+        let record = |at| Record::Claim {
+            at: UnixMs(at),
+            items: vec![],
+        };
+        let mut bytes = encode(&record(1)).unwrap();
+        let second = bytes.len();
+        bytes.extend(encode(&record(2)).unwrap());
+        bytes.extend(encode(&record(3)).unwrap());
+        assert_eq!(decode(&bytes).len(), 3);
+        for cut in 0..bytes.len() {
+            let whole = decode(&bytes)
+                .iter()
+                .take_while(|_| true)
+                .count()
+                .min(bytes[..cut].split(|b| *b == b'\n').count() - 1);
+            assert_eq!(decode(&bytes[..cut]).len(), whole, "cut at {cut}");
+        }
+        for flipped in second..second + 20 {
+            let mut damaged = bytes.clone();
+            damaged[flipped] ^= 1;
+            assert_eq!(decode(&damaged), vec![record(1)], "flipped {flipped}");
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! The spool on disk: one file per item, one directory per state and destination.
+//!
+//! # Guarantees
+//!
+//! 1. When a method that writes returns `Ok`, the change survives loss of power, by the
+//!    directories or by the journal.
+//! 2. An id is in one directory, at every instant: a move is one rename.
+//! 3. A file that cannot be read as an item is set aside in `corrupt/` with the reason. Nothing
+//!    is deleted.
+//!
+//! # Failure
+//!
+//! Environment: [`StoreError::Io`]; after one failed write or sync a session refuses every later
+//! one. Contention: [`StoreError::Locked`], which is normal.
+//!
+//! # Not here
+//!
+//! No clock, no choice of state. The caller decides; this makes it durable.
+
+pub mod journal;
+pub mod layout;
+mod reader;
+mod replay;
+mod session;
+mod window;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use self::journal::io_error;
+use super::disk::{Disk, Kind, RealDisk};
+use super::{Counts, DestinationHold, Found, Memory, Owner, Scope, Session, Store, StoreError};
+use crate::model::envelope::Envelope;
+use crate::model::event::Event;
+use crate::model::ids::{DestName, RequestId};
+use crate::model::item::{Damage, Item};
+use crate::model::time::UnixMs;
+
+/// The format of the spool that this build writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// The largest item file that is read, in bytes.
+pub const ITEM_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// The directories of every spool.
+const DIRS: [&str; 14] = [
+    "incoming",
+    "pending",
+    "unknown",
+    "held",
+    "confirmed",
+    "failed",
+    "corrupt",
+    "bodies",
+    "keys",
+    "tmp",
+    "journal",
+    "destinations",
+    "log",
+    "order",
+];
+
+/// `spool.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SpoolFile {
+    format: u32,
+    spool_id: Uuid,
+    created_at: UnixMs,
+    lock_inode: u64,
+}
+
+/// A spool on a file system.
+#[derive(Clone)]
+pub struct FileStore {
+    root: PathBuf,
+    disk: Arc<dyn Disk>,
+    lock_inode: u64,
+}
+
+/// What [`FileStore::init`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// What was made, relative to the spool.
+    pub made: Vec<String>,
+}
+
+/// Whether a directory is a spool.
+#[must_use]
+pub fn is_spool(root: &Path) -> bool {
+    RealDisk
+        .stat(&root.join("spool.json"))
+        .is_ok_and(|meta| meta.kind == Kind::File)
+}
+
+impl FileStore {
+    /// Makes or completes a spool. What is there already is not changed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotCreatable`], or what [`Self::open`] says of a spool that is there.
+    pub fn init(
+        root: &Path,
+        sample_config: &str,
+        spool_id: Uuid,
+        now: UnixMs,
+    ) -> Result<Made, StoreError> {
+        let disk = RealDisk;
+        let mut made = Made::default();
+        let not_creatable = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::NotCreatable { path, source }
+        };
+        if disk.stat(root).is_err() {
+            disk.make_dir(root).map_err(not_creatable(root))?;
+            if let Some(parent) = root.parent().filter(|p| !p.as_os_str().is_empty()) {
+                disk.sync_dir(parent).map_err(not_creatable(parent))?;
+            }
+            made.made.push(".".to_owned());
+        }
+        check_owner(&disk, root)?;
+        if is_spool(root) {
+            // A newer format, or a file that is none, must not be touched.
+            read_spool_file(&disk, root)?;
+        }
+        for dir in DIRS {
+            let path = root.join(dir);
+            if disk.stat(&path).is_err() {
+                disk.make_dir(&path).map_err(not_creatable(&path))?;
+                made.made.push(format!("{dir}/"));
+            }
+        }
+        let mut file = |name: &str, bytes: &[u8]| -> Result<(), StoreError> {
+            let path = root.join(name);
+            match disk.create(&path, bytes, None) {
+                Ok(()) => made.made.push(name.to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(not_creatable(&path)(source)),
+            }
+            Ok(())
+        };
+        file("lock", b"")?;
+        file("wake", b"")?;
+        file("tickpost.toml", sample_config.as_bytes())?;
+        let lock = disk
+            .stat(&root.join("lock"))
+            .map_err(not_creatable(&root.join("lock")))?;
+        let spool_file = SpoolFile {
+            format: FORMAT,
+            spool_id,
+            created_at: now,
+            lock_inode: lock.inode.1,
+        };
+        let json = serde_json::to_string(&spool_file).map_err(|source| StoreError::Encode {
+            what: "spool.json",
+            source,
+        })?;
+        // Last, so that a directory with spool.json is a whole spool.
+        file("spool.json", format!("{json}\n").as_bytes())?;
+        disk.sync_dir(root).map_err(not_creatable(root))?;
+        Ok(made)
+    }
+
+    /// Opens a spool. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Missing`], [`StoreError::FormatTooNew`], [`StoreError::BadSpoolFile`],
+    /// [`StoreError::Network`].
+    pub fn open(root: &Path, allow_network: bool) -> Result<Self, StoreError> {
+        Self::open_on(Arc::new(RealDisk), root, allow_network)
+    }
+
+    /// Opens a spool on any disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        root: &Path,
+        allow_network: bool,
+    ) -> Result<Self, StoreError> {
+        if disk.stat(&root.join("spool.json")).is_err() {
+            return Err(StoreError::Missing {
+                root: root.to_owned(),
+            });
+        }
+        let spool_file = read_spool_file(disk.as_ref(), root)?;
+        if let (Some(kind), false) = (network_kind(root), allow_network) {
+            return Err(StoreError::Network {
+                root: root.to_owned(),
+                kind,
+            });
+        }
+        Ok(Self {
+            root: root.to_owned(),
+            disk,
+            lock_inode: spool_file.lock_inode,
+        })
+    }
+
+    /// The spool's directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Checks that the caller may write: the spool's files must stay its owner's.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotOwner`].
+    pub fn check_owner(&self) -> Result<(), StoreError> {
+        check_owner(self.disk.as_ref(), &self.root)
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        layout::join(&self.root, relative)
+    }
+
+    /// Makes a directory below the root, and its parents up to the root.
+    fn make_dirs(&self, relative: &str) -> Result<(), StoreError> {
+        let mut path = self.root.clone();
+        for part in relative.split('/') {
+            path.push(part);
+            self.disk
+                .make_dir(&path)
+                .map_err(|source| io_error("make directory", &path, source))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file whole beside its place, syncs it and renames it there.
+    fn write_whole(&self, relative: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let temporary = self.path(&format!("tmp/{}", temporary_name(relative)));
+        let target = self.path(relative);
+        // What another process of this number left behind.
+        if let Err(source) = self.disk.unlink(&temporary)
+            && source.kind() != io::ErrorKind::NotFound
+        {
+            return Err(io_error("remove", &temporary, source));
+        }
+        self.disk
+            .create(&temporary, bytes, None)
+            .map_err(|source| io_error("write", &temporary, source))?;
+        self.disk
+            .replace(&temporary, &target)
+            .map_err(|source| io_error("rename", &target, source))
+    }
+
+    fn sync_dir(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        self.disk
+            .sync_dir(&path)
+            .map_err(|source| io_error("sync directory", &path, source))
+    }
+
+    /// Calls `each` for every entry; a directory that is not there is empty.
+    fn list(&self, relative: &str, each: &mut dyn FnMut(&OsStr, Kind)) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        match self.disk.list(&path, each) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(io_error("list", &path, source)),
+        }
+    }
+
+    /// Reads a small JSON file; one that is missing or damaged counts as absent.
+    fn read_json<T: serde::de::DeserializeOwned>(
+        &self,
+        relative: &str,
+    ) -> Result<Option<T>, StoreError> {
+        let path = self.path(relative);
+        match self.disk.read(&path, 16 * 1024 * 1024) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(source) => Err(io_error("read", &path, source)),
+        }
+    }
+
+    /// Makes a new item's file durable in its state's root directory.
+    fn place_new(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
+        let id = envelope.request_id;
+        let due = accepted.due.or(envelope.not_before);
+        let hint = [due.or(Some(envelope.enqueued_at)), envelope.not_after]
+            .into_iter()
+            .flatten()
+            .min();
+        let dir = format!("{}/{}", accepted.state, envelope.destination);
+        let (_, bytes) = Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
+            what: "an item",
+            source,
+        })?;
+        let target = self.path(&format!("{dir}/{id}.jsonl"));
+        if self.disk.stat(&self.path(&dir)).is_err() {
+            self.make_dirs(&dir)?;
+            if let Some((parent, _)) = dir.split_once('/') {
+                self.sync_dir(parent)?;
+            }
+        }
+        let temporary = self.path(&format!("tmp/{id}.jsonl"));
+        self.disk
+            .create(&temporary, &bytes, hint)
+            .map_err(|source| io_error("write", &temporary, source))?;
+        match self.disk.rename(&temporary, &target) {
+            Ok(()) => {}
+            Err(error) => {
+                self.disk
+                    .unlink(&temporary)
+                    .map_err(|source| io_error("remove", &temporary, source))?;
+                return Err(if error.kind() == io::ErrorKind::AlreadyExists {
+                    StoreError::Exists { id }
+                } else {
+                    io_error("rename", &target, error)
+                });
+            }
+        }
+        self.sync_dir(&dir)
+    }
+}
+
+impl Store for FileStore {
+    fn accept(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
+        let now = accepted.at;
+        self.place_new(envelope, accepted)?;
+        // Only wakes a path unit; the item is accepted whether or not this works, and the timer
+        // comes anyway.
+        drop(self.disk.set_mtime(&self.path("wake"), now));
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        scope: &Scope,
+        each: &mut dyn FnMut(&Found) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        reader::scan(self, scope, each)
+    }
+
+    fn find(&self, id: RequestId) -> Result<Option<Found>, StoreError> {
+        reader::find(self, id)
+    }
+
+    fn read(&self, found: &Found) -> Result<Option<Result<Item, Damage>>, StoreError> {
+        reader::read(self, found)
+    }
+
+    fn counts(&self) -> Result<Counts, StoreError> {
+        reader::counts(self)
+    }
+
+    fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
+        Ok(self
+            .read_json(&format!("destinations/{destination}.json"))?
+            .unwrap_or_default())
+    }
+
+    fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError> {
+        let relative = format!("destinations/{name}.hold.json");
+        // A hold whose file is damaged is a hold all the same.
+        if self.disk.stat(&self.path(&relative)).is_err() {
+            return Ok(None);
+        }
+        let hold = self.read_json(&relative)?;
+        Ok(Some(hold.unwrap_or_else(|| DestinationHold {
+            at: UnixMs(0),
+            by: "unknown".to_owned(),
+            note: None,
+        })))
+    }
+
+    fn set_destination_hold(
+        &self,
+        destination: &DestName,
+        hold: Option<&DestinationHold>,
+    ) -> Result<(), StoreError> {
+        let relative = format!("destinations/{destination}.hold.json");
+        match hold {
+            Some(hold) => {
+                let json = serde_json::to_vec(hold).map_err(|source| StoreError::Encode {
+                    what: "a destination's hold",
+                    source,
+                })?;
+                self.write_whole(&relative, &json)?;
+            }
+            None => match self.disk.unlink(&self.path(&relative)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(io_error("remove", &self.path(&relative), source)),
+            },
+        }
+        self.sync_dir("destinations")
+    }
+
+    fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError> {
+        reader::last_tick(self)
+    }
+
+    fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {
+        self.check_owner()?;
+        let path = self.path("lock");
+        let Some(mut lock) = self
+            .disk
+            .lock(&path)
+            .map_err(|source| io_error("lock", &path, source))?
+        else {
+            let text = self
+                .disk
+                .read(&path, 4096)
+                .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
+                .unwrap_or_default();
+            return Err(StoreError::Locked {
+                root: self.root.clone(),
+                owner: if text.is_empty() {
+                    "another process owns its lock".to_owned()
+                } else {
+                    text
+                },
+            });
+        };
+        // Whoever replaces the file while we wait would lock another inode than we.
+        let named = self
+            .disk
+            .stat(&path)
+            .map_err(|source| io_error("look at", &path, source))?;
+        if lock.inode() != named.inode {
+            return Err(StoreError::Locked {
+                root: self.root.clone(),
+                owner: "its lock file was replaced a moment ago".to_owned(),
+            });
+        }
+        if named.inode.1 != self.lock_inode {
+            return Err(StoreError::Copied {
+                root: self.root.clone(),
+                found: named.inode.1,
+                recorded: self.lock_inode,
+            });
+        }
+        lock.describe(&format!("{} since {}\n", owner.who, owner.now))
+            .map_err(|source| io_error("write", &path, source))?;
+        Ok(Box::new(session::FileSession::open(self, lock, owner)?))
+    }
+}
+
+/// A name in `tmp/` that no other process and no other target uses.
+fn temporary_name(relative: &str) -> String {
+    format!("{}.{}", relative.replace('/', "_"), std::process::id())
+}
+
+fn read_spool_file(disk: &dyn Disk, root: &Path) -> Result<SpoolFile, StoreError> {
+    let path = root.join("spool.json");
+    let bytes = disk
+        .read(&path, 64 * 1024)
+        .map_err(|source| io_error("read", &path, source))?;
+    let bad = |why: String| StoreError::BadSpoolFile {
+        path: path.clone(),
+        why,
+    };
+    let value: serde_json::Value =
+        serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+    match value.get("format").and_then(serde_json::Value::as_u64) {
+        None => return Err(bad("it names no format".to_owned())),
+        Some(found) if found > u64::from(FORMAT) => {
+            return Err(StoreError::FormatTooNew {
+                path,
+                found,
+                supported: FORMAT,
+            });
+        }
+        Some(_) => {}
+    }
+    serde_json::from_value(value).map_err(|error| bad(error.to_string()))
+}
+
+fn check_owner(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
+    let meta = disk
+        .stat(root)
+        .map_err(|source| io_error("look at", root, source))?;
+    let you = rustix::process::geteuid().as_raw();
+    if meta.uid == you {
+        Ok(())
+    } else {
+        Err(StoreError::NotOwner {
+            root: root.to_owned(),
+            owner: meta.uid,
+            you,
+        })
+    }
+}
+
+/// The kind of a network file system, by the magic numbers of statfs(2).
+fn network_kind(root: &Path) -> Option<&'static str> {
+    let kinds = [
+        (0x6969, "NFS"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB"),
+        (0x517b, "SMB"),
+        (0x0102_1997, "9P"),
+        (0x00c3_6400, "Ceph"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x5346_414f, "AFS"),
+        (0x6b41_4653, "AFS"),
+        (0x0116_1970, "GFS2"),
+        (0x7461_636f, "OCFS2"),
+        (0x4750_4653, "GPFS"),
+    ];
+    let stat = rustix::fs::statfs(root).ok()?;
+    #[expect(
+        clippy::cast_sign_loss,
+        clippy::cast_possible_truncation,
+        reason = "the magic numbers are 32 bits wide, whatever the type of the field"
+    )]
+    let magic = stat.f_type as u64 as u32;
+    kinds
+        .iter()
+        .find(|(known, _)| *known == magic)
+        .map(|(_, name)| *name)
+}

@@ -1,0 +1,342 @@
+//! Reading without the lock: places are listed in the order of an item's life, an id counts
+//! once, and what the journal says ahead of the directories is taken into account.
+
+use std::collections::HashSet;
+use std::io;
+
+use super::super::disk::Kind;
+use super::super::{Counts, Found, Scope, StoreError};
+use super::journal::{self, Overlay, io_error};
+use super::layout::{self, Place, Slot, slot_dir};
+use super::{FileStore, ITEM_BYTES_MAX};
+use crate::model::ids::{DestName, RequestId};
+use crate::model::item::{Damage, Item};
+use crate::model::state::State;
+use crate::model::time::{UnixMs, id_time};
+
+/// What the walk meets: an item's place, or something that is none.
+enum Met<'a> {
+    Item(&'a Place),
+    Foreign(&'a str),
+}
+
+/// Names of the directories in a directory, in order; anything else goes to `foreign`.
+fn subdirs(
+    store: &FileStore,
+    relative: &str,
+    foreign: &mut dyn FnMut(String),
+) -> Result<Vec<String>, StoreError> {
+    let mut names = Vec::new();
+    store.list(relative, &mut |name, kind| match (kind, name.to_str()) {
+        (Kind::Directory, Some(name)) => names.push(name.to_owned()),
+        _ => foreign(format!("{relative}/{}", name.display())),
+    })?;
+    names.sort();
+    Ok(names)
+}
+
+/// Walks the places in scope.
+fn walk(
+    store: &FileStore,
+    scope: &Scope,
+    each: &mut dyn FnMut(Met<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let wanted = |state: &State| scope.states.is_empty() || scope.states.contains(state);
+    for state in State::ALL.into_iter().filter(wanted) {
+        let destinations = if let Some(name) = &scope.destination {
+            vec![name.clone()]
+        } else {
+            let mut foreign = Vec::new();
+            let names = subdirs(store, state.as_str(), &mut |path| foreign.push(path))?;
+            for path in &foreign {
+                each(Met::Foreign(path))?;
+            }
+            names
+        };
+        for destination in destinations {
+            let top = slot_dir(state, &destination, Slot::Root);
+            if destination.parse::<DestName>().is_err() {
+                each(Met::Foreign(&top))?;
+                continue;
+            }
+            let mut slots = vec![];
+            walk_slot(store, state, &destination, Slot::Root, each, &mut slots)?;
+            slots.sort();
+            for slot in slots {
+                walk_slot(store, state, &destination, slot, each, &mut Vec::new())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn walk_slot(
+    store: &FileStore,
+    state: State,
+    destination: &str,
+    slot: Slot,
+    each: &mut dyn FnMut(Met<'_>) -> Result<(), StoreError>,
+    slots: &mut Vec<Slot>,
+) -> Result<(), StoreError> {
+    let dir = slot_dir(state, destination, slot);
+    // Entries are handed on after the listing, so that a slow reader holds no directory open.
+    let mut places = Vec::new();
+    let mut foreign = Vec::new();
+    store.list(&dir, &mut |name, kind| {
+        let text = name.to_str().unwrap_or_default();
+        match kind {
+            Kind::Directory if slot == Slot::Root => match layout::parse_slot(text) {
+                Some(slot) => slots.push(slot),
+                None => foreign.push(format!("{dir}/{}", name.display())),
+            },
+            Kind::File => match layout::parse_name(text) {
+                Some((id, None)) => places.push((id, slot)),
+                Some((id, Some(n))) if slot == Slot::Root && state == State::Unknown => {
+                    places.push((id, Slot::Claimed(n)));
+                }
+                _ => foreign.push(format!("{dir}/{}", name.display())),
+            },
+            Kind::Directory | Kind::Other => foreign.push(format!("{dir}/{}", name.display())),
+        }
+    })?;
+    for (id, slot) in places {
+        each(Met::Item(&Place {
+            state,
+            destination: destination.to_owned(),
+            slot,
+            id,
+        }))?;
+    }
+    for path in &foreign {
+        each(Met::Foreign(path))?;
+    }
+    Ok(())
+}
+
+fn overlay(store: &FileStore) -> Result<Overlay, StoreError> {
+    let records = journal::read_all(store.disk.as_ref(), &store.root)?;
+    Ok(Overlay::of(records))
+}
+
+/// Where an item is by the journal's word. `None` if it has been set aside.
+fn current(overlay: &Overlay, place: &Place) -> Option<Found> {
+    let seen = place.path();
+    let (now, events) = overlay.now(place.id, &seen);
+    let by_journal = match now {
+        Some(path) => Some(Place::parse(path)?),
+        None => None,
+    };
+    let place_now = by_journal.as_ref().unwrap_or(place);
+    Some(Found {
+        id: place.id,
+        destination: place_now.destination.clone(),
+        state: place_now.state,
+        parked: place_now.slot == Slot::Parked,
+        place: seen,
+        journalled: events,
+    })
+}
+
+pub(super) fn scan(
+    store: &FileStore,
+    scope: &Scope,
+    each: &mut dyn FnMut(&Found) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let overlay = overlay(store)?;
+    // The journal may have moved an item out of, or into, the states asked for.
+    let walked = Scope {
+        states: if overlay.is_empty() {
+            scope.states.clone()
+        } else {
+            Vec::new()
+        },
+        destination: scope.destination.clone(),
+    };
+    let mut seen = HashSet::new();
+    walk(store, &walked, &mut |met| {
+        let Met::Item(place) = met else {
+            return Ok(());
+        };
+        if !seen.insert(place.id) {
+            return Ok(());
+        }
+        match current(&overlay, place) {
+            Some(found) if scope.states.is_empty() || scope.states.contains(&found.state) => {
+                each(&found)
+            }
+            Some(_) | None => Ok(()),
+        }
+    })
+}
+
+/// One look-up a directory, no reads; again once on a miss, for the item may be moving.
+pub(super) fn find(store: &FileStore, id: RequestId) -> Result<Option<Found>, StoreError> {
+    for _ in 0..3 {
+        let overlay = overlay(store)?;
+        for state in State::ALL {
+            for destination in subdirs(store, state.as_str(), &mut |_| {})? {
+                if let Some(place) = look_up(store, state, &destination, id)? {
+                    return Ok(current(&overlay, &place));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn look_up(
+    store: &FileStore,
+    state: State,
+    destination: &str,
+    id: RequestId,
+) -> Result<Option<Place>, StoreError> {
+    let at = |slot| Place {
+        state,
+        destination: destination.to_owned(),
+        slot,
+        id,
+    };
+    let is_there = |place: &Place| store.disk.stat(&store.path(&place.path())).is_ok();
+    let root = at(Slot::Root);
+    if is_there(&root) {
+        return Ok(Some(root));
+    }
+    let mut slots = Vec::new();
+    let mut claimed = None;
+    store.list(&root.dir(), &mut |name, kind| {
+        let name = name.to_str().unwrap_or_default();
+        match kind {
+            Kind::Directory => slots.extend(layout::parse_slot(name)),
+            Kind::File if state == State::Unknown => {
+                if let Some((known, Some(n))) = layout::parse_name(name)
+                    && known == id
+                {
+                    claimed = Some(n);
+                }
+            }
+            Kind::File | Kind::Other => {}
+        }
+    })?;
+    if let Some(n) = claimed {
+        return Ok(Some(at(Slot::Claimed(n))));
+    }
+    Ok(slots.into_iter().map(at).find(is_there))
+}
+
+pub(super) fn read(
+    store: &FileStore,
+    found: &Found,
+) -> Result<Option<Result<Item, Damage>>, StoreError> {
+    let path = store.path(&found.place);
+    let bytes = match store.disk.read(&path, ITEM_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Ok(Some(Err(Damage::Envelope(error.to_string()))));
+        }
+        Err(source) => return Err(io_error("read", &path, source)),
+    };
+    Ok(Some(Item::parse(&bytes).map(|parsed| {
+        let mut item = parsed.item;
+        for (number, event) in &found.journalled {
+            if *number == item.events.len() + 1 {
+                item.events.push(event.clone());
+            }
+        }
+        item
+    })))
+}
+
+pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
+    let overlay = overlay(store)?;
+    let counted = count(store, &overlay)?;
+    if overlay.is_empty() && !journal::segments(store.disk.as_ref(), &store.root)?.is_empty() {
+        // A tick began while we counted: what it moved may have been seen twice or not at all.
+        return count(store, &self::overlay(store)?);
+    }
+    Ok(counted)
+}
+
+fn count(store: &FileStore, overlay: &Overlay) -> Result<Counts, StoreError> {
+    let mut counts = Counts::default();
+    let mut seen = HashSet::new();
+    walk(store, &Scope::default(), &mut |met| {
+        let place = match met {
+            Met::Item(place) => place,
+            Met::Foreign(path) => {
+                counts.foreign.push(path.to_owned());
+                return Ok(());
+            }
+        };
+        if !overlay.is_empty() && !seen.insert(place.id) {
+            return Ok(());
+        }
+        let (state, parked) = match overlay.now(place.id, &place.path()).0 {
+            None => (place.state, place.slot == Slot::Parked),
+            Some(path) => match Place::parse(path) {
+                Some(place) => (place.state, place.slot == Slot::Parked),
+                None => return Ok(()),
+            },
+        };
+        *counts
+            .destinations
+            .entry(place.destination.clone())
+            .or_default()
+            .entry(state)
+            .or_default() += 1;
+        if parked {
+            *counts.parked.entry(place.destination.clone()).or_default() += 1;
+        }
+        if state == State::Pending {
+            let at = id_time(place.id);
+            counts.oldest_pending = match (counts.oldest_pending, at) {
+                (Some(oldest), Some(at)) => Some(oldest.min(at)),
+                (oldest, at) => oldest.or(at),
+            };
+        }
+        Ok(())
+    })?;
+    store.list("corrupt", &mut |name, _| {
+        if !name.to_string_lossy().ends_with(".why.json") {
+            counts.corrupt += 1;
+        }
+    })?;
+    for destination in subdirs(store, "incoming", &mut |_| {})? {
+        store.list(&format!("incoming/{destination}"), &mut |name, kind| {
+            if kind == Kind::File && !name.to_string_lossy().starts_with('.') {
+                counts.incoming += 1;
+            }
+        })?;
+    }
+    Ok(counts)
+}
+
+pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
+    let mut newest: Option<String> = None;
+    store.list("log", &mut |name, kind| {
+        let name = name.to_str().unwrap_or_default();
+        if kind == Kind::File
+            && name.starts_with("ticks-")
+            && name.strip_suffix(".jsonl").is_some()
+            && newest.as_deref().is_none_or(|known| known < name)
+        {
+            newest = Some(name.to_owned());
+        }
+    })?;
+    let Some(name) = newest else {
+        return Ok(None);
+    };
+    let path = store.path(&format!("log/{name}"));
+    match store.disk.read(&path, ITEM_BYTES_MAX) {
+        Ok(bytes) => Ok(bytes
+            .rsplit(|b| *b == b'\n')
+            .find_map(|line| serde_json::from_slice(line).ok())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(io_error("read", &path, source)),
+    }
+}
+
+/// The time of `log/ticks-DAY.jsonl` for an instant, relative to the spool.
+pub(super) fn tick_log(now: UnixMs) -> String {
+    format!("log/ticks-{}.jsonl", now.day_name())
+}

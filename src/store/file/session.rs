@@ -1,0 +1,860 @@
+//! What the owner of the lock does: every move is a journal record first, a rename after.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use super::super::disk::{Kind, Lock};
+use super::super::{
+    Claimed, Decision, Found, Interrupted, Memory, Met, Owner, Session, SetAside, StoreError, Want,
+};
+use super::journal::{
+    CarriedClaim, ClaimRecord, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error,
+};
+use super::layout::{self, Place, Slot, slot_dir};
+use super::window::Window;
+use super::{FileStore, ITEM_BYTES_MAX, reader, replay};
+use crate::model::event::{Event, EventKind};
+use crate::model::ids::{DestName, RequestId};
+use crate::model::item::{Damage, Item};
+use crate::model::notice::{About, Merged, Notice};
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+
+/// The journal's space that is set aside for the settle of one item, in bytes: its event with a
+/// response of 2 KiB, in JSON, and its notices.
+const SETTLE_BYTES: u64 = 8 * 1024;
+
+/// How many bytes of items one group holds in memory.
+const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// An item in hand: claimed and not settled.
+struct InHand {
+    from: Place,
+    claimed: Place,
+    at: UnixMs,
+    bytes_good: u64,
+}
+
+/// A move that is in the journal and not yet in the directories.
+struct Recorded {
+    step: MoveRecord,
+    bytes_good: Option<u64>,
+}
+
+pub(super) struct FileSession<'a> {
+    store: &'a FileStore,
+    lock: Option<Box<dyn Lock>>,
+    now: UnixMs,
+    told_of_corrupt: Vec<DestName>,
+    journal: Option<Journal>,
+    last_segment: u64,
+    recorded: Vec<Recorded>,
+    in_hand: HashMap<u64, InHand>,
+    next_handle: u64,
+    windows: HashMap<DestName, Window>,
+    notices: Merged,
+    claimed_at: HashMap<RequestId, UnixMs>,
+    met: Met,
+    foreign_seen: HashSet<String>,
+    /// Something was written that a sync of the whole file system has not covered.
+    dirty: bool,
+    poisoned: bool,
+}
+
+/// What reading an item at a place gave.
+enum Got {
+    Item(Box<Item>, u64),
+    /// It has gone, was set aside, or is left alone.
+    Nothing,
+}
+
+impl<'a> FileSession<'a> {
+    pub(super) fn open(
+        store: &'a FileStore,
+        lock: Box<dyn Lock>,
+        owner: &Owner<'_>,
+    ) -> Result<Self, StoreError> {
+        let replayed = replay::replay(store)?;
+        let mut session = Self {
+            store,
+            lock: Some(lock),
+            now: owner.now,
+            told_of_corrupt: owner.told_of_corrupt.to_vec(),
+            journal: None,
+            last_segment: replayed.last_segment,
+            recorded: Vec::new(),
+            in_hand: HashMap::new(),
+            next_handle: 0,
+            windows: HashMap::new(),
+            notices: replayed.notices,
+            claimed_at: replayed.claimed_at,
+            met: Met::default(),
+            foreign_seen: HashSet::new(),
+            dirty: replayed.last_segment > 0,
+            poisoned: false,
+        };
+        if session.dirty {
+            // What is replayed must be in the directories before anything builds on it.
+            session.guard(Self::checkpoint)?;
+        }
+        Ok(session)
+    }
+
+    /// Runs a step that writes. The first error makes the session refuse all further ones:
+    /// after a failed write or sync nothing about the disk is certain.
+    fn guard<T>(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        let result = step(self);
+        self.poisoned = result.is_err();
+        result
+    }
+
+    fn journal(&mut self) -> Result<&mut Journal, StoreError> {
+        if self.journal.is_none() {
+            let number = self.last_segment + 1;
+            let journal = Journal::begin(self.store.disk.as_ref(), &self.store.root, number)?;
+            self.last_segment = number;
+            self.journal = Some(journal);
+            self.dirty = true;
+        }
+        self.journal.as_mut().ok_or(StoreError::Poisoned)
+    }
+
+    /// Puts a move into the journal. It is done in the directories after the next sync.
+    fn record(&mut self, step: MoveRecord, bytes_good: Option<u64>) -> Result<(), StoreError> {
+        for notice in &step.notices {
+            self.notices.add(notice);
+        }
+        self.journal()?
+            .append(&Record::Move(Box::new(step.clone())))?;
+        self.recorded.push(Recorded { step, bytes_good });
+        Ok(())
+    }
+
+    /// Syncs the journal, then does in the directories what it says.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        if let Some(journal) = &mut self.journal {
+            journal.sync()?;
+        }
+        for recorded in std::mem::take(&mut self.recorded) {
+            replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
+        }
+        if self
+            .journal
+            .as_ref()
+            .is_some_and(|j| j.bytes() > SEGMENT_BYTES)
+        {
+            self.rotate()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the directories durable and begins a new segment that carries what of the old one
+    /// still matters.
+    fn rotate(&mut self) -> Result<(), StoreError> {
+        self.sync_all()?;
+        let Some(old) = self.journal.take() else {
+            return Ok(());
+        };
+        let carried = |hand: &InHand| CarriedClaim {
+            id: hand.claimed.id,
+            at: hand.at,
+        };
+        let carry = Record::Carry {
+            claims: self.in_hand.values().map(carried).collect(),
+            notices: self.notices.clone(),
+        };
+        let journal = self.journal()?;
+        journal.append(&carry)?;
+        journal.sync()?;
+        self.remove_segment(old.name())
+    }
+
+    fn remove_segment(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.store.path(&format!("journal/{name}"));
+        match self.store.disk.unlink(&path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(io_error("remove", &path, source)),
+        }
+    }
+
+    fn sync_all(&self) -> Result<(), StoreError> {
+        self.store
+            .disk
+            .sync_all(&self.store.root)
+            .map_err(|source| io_error("sync", &self.store.root, source))
+    }
+
+    /// Everything in its place and durable, the notices accepted, the journal gone.
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.flush()?;
+        for envelope in self.notices.envelopes(self.now) {
+            let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
+            match self.store.place_new(envelope, accepted) {
+                // Accepted by a session that died before its journal was gone.
+                Ok(()) | Err(StoreError::Exists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.notices = Merged::default();
+        if !self.dirty {
+            return Ok(());
+        }
+        self.sync_all()?;
+        self.journal = None;
+        for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
+            self.remove_segment(&name)?;
+        }
+        self.store.sync_dir("journal")?;
+        self.last_segment = 0;
+        self.dirty = false;
+        Ok(())
+    }
+
+    fn foreign(&mut self, path: &str, why: &str) {
+        if self.foreign_seen.insert(path.to_owned()) {
+            self.met.foreign.push(format!("{path}: {why}"));
+        }
+    }
+
+    /// Reads the item at a place; sets it aside if it is none.
+    fn get(&mut self, place: &Place) -> Result<Got, StoreError> {
+        let relative = place.path();
+        let path = self.store.path(&relative);
+        let bytes = match self.store.disk.read(&path, ITEM_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Got::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput || is_loop(&error) => {
+                self.foreign(&relative, &format!("{error}; it was left as it is"));
+                return Ok(Got::Nothing);
+            }
+            Err(source) => return Err(io_error("read", &path, source)),
+        };
+        let checked = Item::parse(&bytes).and_then(|parsed| {
+            parsed.item.check_place(&place.destination, place.id)?;
+            Ok(parsed)
+        });
+        match checked {
+            Ok(parsed) => Ok(Got::Item(Box::new(parsed.item), parsed.bytes_good as u64)),
+            Err(Damage::Newer(found)) => {
+                self.foreign(&relative, &format!("{}", Damage::Newer(found)));
+                Ok(Got::Nothing)
+            }
+            Err(damage) => {
+                self.set_aside(&relative, &place.destination, &damage.to_string())?;
+                Ok(Got::Nothing)
+            }
+        }
+    }
+
+    fn set_aside(&mut self, from: &str, destination: &str, why: &str) -> Result<(), StoreError> {
+        let file = from.rsplit('/').next().unwrap_or(from);
+        let mut name = file.to_owned();
+        let mut copy = 1;
+        let taken = |name: &str| {
+            let disk = &self.store.disk;
+            disk.stat(&self.store.path(&format!("corrupt/{name}")))
+                .is_ok()
+                || self.met.set_aside.iter().any(|known| known.name == name)
+        };
+        while taken(&name) {
+            copy += 1;
+            name = format!("{file}.{copy}");
+        }
+        let notices = Notice::of_file(
+            About::Corrupt,
+            file,
+            destination,
+            About::Corrupt.word(),
+            &self.told_of_corrupt,
+        );
+        self.record(
+            MoveRecord {
+                from: from.to_owned(),
+                to: format!("corrupt/{name}"),
+                event: None,
+                event_number: 0,
+                why: Some(why.to_owned()),
+                notices,
+            },
+            None,
+        )?;
+        self.met.set_aside.push(SetAside {
+            from: from.to_owned(),
+            name,
+            why: why.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// Where an item belongs by its events.
+    fn belongs(&self, item: &Item) -> Place {
+        let standing = item.standing();
+        let envelope = &item.envelope;
+        Place::filed(
+            standing.state,
+            envelope.destination.as_str(),
+            envelope.request_id,
+            standing.due,
+            envelope.not_after,
+            if standing.state.is_terminal() {
+                standing.updated_at
+            } else {
+                self.now
+            },
+        )
+    }
+
+    fn refile(&mut self, from: &Place, item: &Item, bytes_good: u64) -> Result<bool, StoreError> {
+        let to = self.belongs(item);
+        if to == *from {
+            return Ok(false);
+        }
+        self.record(
+            MoveRecord {
+                from: from.path(),
+                to: to.path(),
+                event: None,
+                event_number: 0,
+                why: None,
+                notices: Vec::new(),
+            },
+            Some(bytes_good),
+        )?;
+        Ok(true)
+    }
+
+    fn move_with_event(
+        &mut self,
+        from: &Place,
+        item: &Item,
+        bytes_good: u64,
+        event: Event,
+        notices: Vec<Notice>,
+    ) -> Result<(), StoreError> {
+        let to = Place::filed(
+            event.state,
+            &from.destination,
+            from.id,
+            event.due,
+            item.envelope.not_after,
+            event.at,
+        );
+        self.record(
+            MoveRecord {
+                from: from.path(),
+                to: to.path(),
+                event: Some(event),
+                event_number: item.events.len() + 1,
+                why: None,
+                notices,
+            },
+            Some(bytes_good),
+        )
+    }
+
+    /// Does what was decided about an item that is not claimed. True if it moved.
+    fn decide(
+        &mut self,
+        place: &Place,
+        item: &Item,
+        bytes_good: u64,
+        decision: Decision,
+    ) -> Result<bool, StoreError> {
+        match decision {
+            Decision::Settle(event, notices) => {
+                self.move_with_event(place, item, bytes_good, *event, notices)?;
+                Ok(true)
+            }
+            Decision::Wait => self.refile(place, item, bytes_good),
+            Decision::Leave | Decision::Claim => Ok(false),
+        }
+    }
+
+    fn fill(&mut self, destination: &DestName, now: UnixMs) -> Result<(), StoreError> {
+        let window = self
+            .windows
+            .entry(destination.clone())
+            .or_insert_with(|| Window::new(destination.clone()));
+        let before = std::mem::take(&mut window.listed);
+        let listing = window.fill(self.store, now)?;
+        for dir in before {
+            // Made, filled and emptied by the lock's owner alone; one that is not empty stays.
+            drop(self.store.disk.remove_dir(&self.store.path(&dir)));
+        }
+        for path in listing.foreign {
+            self.foreign(&path, "it does not belong here; it was left as it is");
+        }
+        for place in listing.to_file {
+            if let Got::Item(item, bytes_good) = self.get(&place)? {
+                self.refile(&place, &item, bytes_good)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn next_due(
+        &mut self,
+        destination: &DestName,
+        now: UnixMs,
+    ) -> Result<Option<Place>, StoreError> {
+        loop {
+            if let Some(window) = self.windows.get_mut(destination) {
+                if let Some(place) = window.next() {
+                    return Ok(Some(place));
+                }
+                if window.is_exhausted() {
+                    return Ok(None);
+                }
+            }
+            self.flush()?;
+            self.fill(destination, now)?;
+        }
+    }
+
+    fn claim_group(
+        &mut self,
+        wants: &[Want],
+        now: UnixMs,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
+        let mut group_bytes = 0;
+        for want in wants {
+            let mut taken = 0;
+            while taken < want.items_max && group_bytes < GROUP_BYTES_MAX {
+                let Some(place) = self.next_due(&want.destination, now)? else {
+                    break;
+                };
+                let Got::Item(item, bytes_good) = self.get(&place)? else {
+                    continue;
+                };
+                if item.standing().state != place.state {
+                    // A durable event that says where the item went wins over the directory.
+                    self.refile(&place, &item, bytes_good)?;
+                    continue;
+                }
+                let decision = decide(&item);
+                if matches!(decision, Decision::Claim) {
+                    taken += 1;
+                    group_bytes += usize::try_from(bytes_good).unwrap_or(usize::MAX);
+                    group.push((place, item, bytes_good));
+                } else {
+                    self.decide(&place, &item, bytes_good, decision)?;
+                }
+            }
+        }
+        if group.is_empty() {
+            return Ok(Vec::new());
+        }
+        let numbered: Vec<u32> = group
+            .iter()
+            .map(|(_, item, _)| item.standing().last_n + 1)
+            .collect();
+        let items = group
+            .iter()
+            .zip(&numbered)
+            .map(|((place, _, _), n)| ClaimRecord {
+                from: place.path(),
+                n: *n,
+            })
+            .collect();
+        let journal = self.journal()?;
+        journal.reserve(SETTLE_BYTES * (group.len() as u64 + 1))?;
+        journal.append(&Record::Claim { at: now, items })?;
+        // The claims are durable from here on, and so is everything settled before.
+        self.flush()?;
+        let mut claims = Vec::with_capacity(group.len());
+        for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
+            let claimed = from.claimed(n);
+            replay::move_file(self.store, &from.path(), &claimed.path())?;
+            let handle = self.next_handle;
+            self.next_handle += 1;
+            self.in_hand.insert(
+                handle,
+                InHand {
+                    from,
+                    claimed,
+                    at: now,
+                    bytes_good,
+                },
+            );
+            claims.push(Claimed {
+                item: Arc::new(*item),
+                n,
+                at: now,
+                handle,
+            });
+        }
+        Ok(claims)
+    }
+
+    /// Items in the directory itself of unknown: a dead owner was sending them.
+    fn interrupted_places(&mut self) -> Result<Vec<Place>, StoreError> {
+        let mut places = Vec::new();
+        for destination in self.destination_names(&[State::Unknown])? {
+            let top = slot_dir(State::Unknown, destination.as_str(), Slot::Root);
+            let mut foreign = Vec::new();
+            self.store.list(&top, &mut |name, kind| match (
+                kind,
+                layout::parse_name(name.to_str().unwrap_or_default()),
+            ) {
+                (Kind::File, Some((id, Some(n)))) => places.push(Place {
+                    state: State::Unknown,
+                    destination: destination.to_string(),
+                    slot: Slot::Claimed(n),
+                    id,
+                }),
+                (Kind::Directory, _) => {}
+                _ => foreign.push(format!("{top}/{}", name.display())),
+            })?;
+            for path in foreign {
+                self.foreign(&path, "it does not belong here; it was left as it is");
+            }
+        }
+        Ok(places)
+    }
+
+    fn destination_names(&mut self, states: &[State]) -> Result<Vec<DestName>, StoreError> {
+        let mut names = std::collections::BTreeSet::new();
+        let mut foreign = Vec::new();
+        for state in states {
+            self.store.list(state.as_str(), &mut |name, kind| match (
+                kind,
+                name.to_str().and_then(|name| name.parse().ok()),
+            ) {
+                (Kind::Directory, Some(name)) => {
+                    names.insert(name);
+                }
+                _ => foreign.push(format!("{state}/{}", name.display())),
+            })?;
+        }
+        for path in foreign {
+            self.foreign(&path, "it does not belong here; it was left as it is");
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    fn recover_all(
+        &mut self,
+        decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
+    ) -> Result<u64, StoreError> {
+        let mut recovered = 0;
+        for place in self.interrupted_places()? {
+            let Slot::Claimed(n) = place.slot else {
+                continue;
+            };
+            let Got::Item(item, bytes_good) = self.get(&place)? else {
+                continue;
+            };
+            let standing = item.standing();
+            if standing.last_n >= n {
+                // The attempt was settled; only the rename is missing.
+                self.refile(&place, &item, bytes_good)?;
+                continue;
+            }
+            let claimed_at = match self.claimed_at.get(&place.id) {
+                Some(at) => *at,
+                None => self.leftover_claim(&place, standing.updated_at)?,
+            };
+            let interrupted = Interrupted {
+                item: *item,
+                n,
+                claimed_at,
+            };
+            let (event, notices) = decide(&interrupted);
+            self.move_with_event(&place, &interrupted.item, bytes_good, event, notices)?;
+            recovered += 1;
+        }
+        self.flush()?;
+        Ok(recovered)
+    }
+
+    /// When an item was claimed that a tick left behind in good order: that tick set the file's
+    /// time to it. A time that cannot be is replaced by the earliest that can.
+    fn leftover_claim(&self, place: &Place, earliest: UnixMs) -> Result<UnixMs, StoreError> {
+        let path = self.store.path(&place.path());
+        let meta = self
+            .store
+            .disk
+            .stat(&path)
+            .map_err(|source| io_error("look at", &path, source))?;
+        let fits = meta.mtime >= earliest && meta.mtime <= self.now;
+        Ok(if fits { meta.mtime } else { earliest })
+    }
+
+    /// Held items with a minute that has come.
+    fn waking_places(
+        &mut self,
+        destination: &DestName,
+        now: UnixMs,
+        items_max: usize,
+    ) -> Result<Vec<Place>, StoreError> {
+        let top = slot_dir(State::Held, destination.as_str(), Slot::Root);
+        match self.store.disk.stat(&self.store.path(&top)) {
+            // On most file systems a directory without subdirectories has two names: then the
+            // held items without a time, which may be many, need not be listed.
+            Ok(meta) if meta.nlink == 2 => return Ok(Vec::new()),
+            Ok(_) => {}
+            Err(_) => return Ok(Vec::new()),
+        }
+        let mut minutes = Vec::new();
+        self.store.list(&top, &mut |name, kind| {
+            let slot = layout::parse_slot(name.to_str().unwrap_or_default());
+            if let (Kind::Directory, Some(Slot::Minute(at))) = (kind, slot)
+                && at <= now
+            {
+                minutes.push(at);
+            }
+        })?;
+        minutes.sort();
+        let mut places = Vec::new();
+        for at in minutes {
+            let dir = slot_dir(State::Held, destination.as_str(), Slot::Minute(at));
+            let before = places.len();
+            self.store.list(&dir, &mut |name, kind| {
+                let parsed = layout::parse_name(name.to_str().unwrap_or_default());
+                if let (Kind::File, Some((id, None))) = (kind, parsed) {
+                    places.push(Place {
+                        state: State::Held,
+                        destination: destination.to_string(),
+                        slot: Slot::Minute(at),
+                        id,
+                    });
+                }
+            })?;
+            if places.len() == before {
+                drop(self.store.disk.remove_dir(&self.store.path(&dir)));
+            }
+            if places.len() >= items_max {
+                places.truncate(items_max);
+                break;
+            }
+        }
+        Ok(places)
+    }
+
+    fn offer(
+        &mut self,
+        places: &[Place],
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<u64, StoreError> {
+        let mut moved = 0;
+        for place in places {
+            if let Got::Item(item, bytes_good) = self.get(place)? {
+                let decision = decide(&item);
+                let settles = matches!(decision, Decision::Settle(..));
+                self.decide(place, &item, bytes_good, decision)?;
+                moved += u64::from(settles);
+            }
+        }
+        self.flush()?;
+        Ok(moved)
+    }
+}
+
+impl Session for FileSession<'_> {
+    fn recover(
+        &mut self,
+        decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
+    ) -> Result<u64, StoreError> {
+        self.guard(|session| session.recover_all(decide))
+    }
+
+    fn destinations(&mut self) -> Result<Vec<DestName>, StoreError> {
+        self.destination_names(&[State::Pending, State::Unknown, State::Held])
+    }
+
+    fn claim(
+        &mut self,
+        wants: &[Want],
+        now: UnixMs,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.guard(|session| session.claim_group(wants, now, decide))
+    }
+
+    fn left(&mut self, destination: &DestName, now: UnixMs) -> Result<u64, StoreError> {
+        self.guard(|session| {
+            if !session.windows.contains_key(destination) {
+                session.fill(destination, now)?;
+            }
+            let window = session.windows.get(destination);
+            Ok(window.map_or(0, |window| window.remaining() as u64))
+        })
+    }
+
+    fn put_back(&mut self, claimed: &Claimed) -> Result<(), StoreError> {
+        self.guard(|session| {
+            let Some(hand) = session.in_hand.remove(&claimed.handle) else {
+                return Ok(());
+            };
+            session.record(
+                MoveRecord {
+                    from: hand.claimed.path(),
+                    to: hand.from.path(),
+                    event: None,
+                    event_number: 0,
+                    why: None,
+                    notices: Vec::new(),
+                },
+                Some(hand.bytes_good),
+            )
+        })
+    }
+
+    fn settle(
+        &mut self,
+        claimed: &Claimed,
+        event: Event,
+        notices: Vec<Notice>,
+    ) -> Result<(), StoreError> {
+        self.guard(|session| {
+            let Some(hand) = session.in_hand.remove(&claimed.handle) else {
+                return Ok(());
+            };
+            session.move_with_event(
+                &hand.claimed,
+                &claimed.item,
+                hand.bytes_good,
+                event,
+                notices,
+            )
+        })
+    }
+
+    fn change(
+        &mut self,
+        found: &Found,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<bool, StoreError> {
+        self.guard(|session| {
+            let Some(place) = Place::parse(&found.place) else {
+                return Ok(false);
+            };
+            match session.get(&place)? {
+                Got::Item(item, bytes_good) => {
+                    let decision = decide(&item);
+                    session.decide(&place, &item, bytes_good, decision)
+                }
+                Got::Nothing => Ok(false),
+            }
+        })
+    }
+
+    fn wake(
+        &mut self,
+        destination: &DestName,
+        now: UnixMs,
+        items_max: usize,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<u64, StoreError> {
+        self.guard(|session| {
+            let places = session.waking_places(destination, now, items_max)?;
+            session.offer(&places, decide)
+        })
+    }
+
+    fn reconsider(
+        &mut self,
+        destination: &DestName,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<u64, StoreError> {
+        self.guard(|session| {
+            let mut places = Vec::new();
+            let scope = super::super::Scope {
+                states: vec![State::Held],
+                destination: Some(destination.to_string()),
+            };
+            reader::scan(session.store, &scope, &mut |found| {
+                places.extend(Place::parse(&found.place));
+                Ok(())
+            })?;
+            session.offer(&places, decide)
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.guard(Self::flush)
+    }
+
+    fn tell(&mut self, notices: Vec<Notice>) -> Result<(), StoreError> {
+        self.guard(|session| {
+            for notice in &notices {
+                session.notices.add(notice);
+            }
+            session.journal()?.append(&Record::Tell { notices })
+        })
+    }
+
+    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError> {
+        self.guard(|session| {
+            let json = serde_json::to_vec(memory).map_err(|source| StoreError::Encode {
+                what: "a destination's memory",
+                source,
+            })?;
+            session
+                .store
+                .write_whole(&format!("destinations/{destination}.json"), &json)
+        })
+    }
+
+    fn met(&self) -> &Met {
+        &self.met
+    }
+
+    fn close(
+        mut self: Box<Self>,
+        now: UnixMs,
+        line: Option<&serde_json::Value>,
+    ) -> Result<(), StoreError> {
+        self.now = now;
+        self.guard(|session| {
+            session.flush()?;
+            for hand in session.in_hand.values() {
+                // The journal goes; the file's own time now tells when the claim was.
+                let path = session.store.path(&hand.claimed.path());
+                session
+                    .store
+                    .disk
+                    .set_mtime(&path, hand.at)
+                    .map_err(|source| io_error("set the time of", &path, source))?;
+            }
+            if let Some(line) = line {
+                let path = session.store.path(&reader::tick_log(now));
+                let text = format!("{line}\n");
+                session
+                    .store
+                    .disk
+                    .append_line(&path, text.as_bytes())
+                    .map_err(|source| io_error("append to", &path, source))?;
+            }
+            session.checkpoint()
+        })?;
+        let listed: Vec<String> = self
+            .windows
+            .drain()
+            .flat_map(|(_, window)| window.listed)
+            .collect();
+        for dir in listed {
+            drop(self.store.disk.remove_dir(&self.store.path(&dir)));
+        }
+        if let Some(mut lock) = self.lock.take() {
+            // For people only; the lock itself goes with the file handle.
+            drop(lock.describe(""));
+        }
+        Ok(())
+    }
+}
+
+/// `ELOOP`: what an open that does not follow links says of a link.
+fn is_loop(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}

@@ -1,0 +1,548 @@
+//! The contract of storage: accept, claim a group, settle a group, recover, query, move.
+//!
+//! [`Store`] is what anybody may do at any time; [`Session`] is what the one owner of the lock
+//! may do. A store on a database fits the same contract with a lease an item in the place of
+//! the lock: nothing here names a file, and a claim asks for "the next due", never for a name.
+//!
+//! # Guarantees of every store
+//!
+//! 1. When [`Store::accept`] or [`Session::claim`] or [`Session::sync`] returns `Ok`, what it did
+//!    survives loss of power.
+//! 2. An item is in one state at every instant.
+//! 3. After one failed write or sync a session refuses every later write.
+
+pub mod disk;
+pub mod file;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::envelope::Envelope;
+use crate::model::event::Event;
+use crate::model::ids::{DestName, RequestId};
+use crate::model::item::Item;
+use crate::model::notice::Notice;
+use crate::model::reason::Reason;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+
+/// Why the store could not do what was asked. Every variant names the path involved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no spool. Exit code 73.
+    #[error("there is no spool at {}", root.display())]
+    Missing {
+        /// Where it was looked for.
+        root: PathBuf,
+    },
+    /// The spool cannot be made. Exit code 73.
+    #[error("cannot make {}", path.display())]
+    NotCreatable {
+        /// What could not be made.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process owns the spool. Not a fault. Exit code 75.
+    #[error("spool {} is busy: {owner}", root.display())]
+    Locked {
+        /// The spool.
+        root: PathBuf,
+        /// What the lock file says of its owner.
+        owner: String,
+    },
+    /// The spool belongs to another user. Exit code 77.
+    #[error("spool {} belongs to uid {owner}, and you are uid {you}", root.display())]
+    NotOwner {
+        /// The spool.
+        root: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who asks.
+        you: u32,
+    },
+    /// Written by a newer build. Nothing was changed. Exit code 78.
+    #[error("{} has format {found}; this build reads format {supported}", path.display())]
+    FormatTooNew {
+        /// The file that says so.
+        path: PathBuf,
+        /// The format found.
+        found: u64,
+        /// The newest format that this build knows.
+        supported: u32,
+    },
+    /// The spool's own file cannot be understood. Exit code 78.
+    #[error("{} is not a spool's description: {why}", path.display())]
+    BadSpoolFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The spool was copied or restored: its lock file is another one. Exit code 78.
+    #[error(
+        "spool {} is a copy: its lock is inode {found}, and spool.json names inode {recorded}",
+        root.display()
+    )]
+    Copied {
+        /// The spool.
+        root: PathBuf,
+        /// The lock file's inode.
+        found: u64,
+        /// What `spool.json` says.
+        recorded: u64,
+    },
+    /// The spool is on a network file system. Exit code 78.
+    #[error("spool {} is on a network file system ({kind})", root.display())]
+    Network {
+        /// The spool.
+        root: PathBuf,
+        /// Its kind.
+        kind: &'static str,
+    },
+    /// An item of this id is there already. Exit code 65.
+    #[error("item {id} exists already")]
+    Exists {
+        /// The id.
+        id: RequestId,
+    },
+    /// The operating system refused. `op` is a verb: `rename`, `sync`. Exit code 74, or 77
+    /// where it is a matter of permission.
+    #[error("cannot {op} {}", path.display())]
+    Io {
+        /// What was tried.
+        op: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// An earlier write or sync failed; nothing more is written. Exit code 74.
+    #[error("an earlier write to the spool failed; nothing more was written")]
+    Poisoned,
+    /// A value could not be encoded. Exit code 70.
+    #[error("cannot encode {what}")]
+    Encode {
+        /// What.
+        what: &'static str,
+        /// The encoder's error.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// An item as it was found by a reader.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its id.
+    pub id: RequestId,
+    /// Its destination.
+    pub destination: String,
+    /// The state that its place says.
+    pub state: State,
+    /// Its place says that only a person can settle it.
+    pub parked: bool,
+    /// Where it is, relative to the spool: a path of the file store.
+    pub place: String,
+    /// Events, by number, that are durable and not yet in the item itself.
+    pub(crate) journalled: Vec<(usize, Event)>,
+}
+
+/// Which items a reader looks for, by what places alone tell.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Only these states; empty means all.
+    pub states: Vec<State>,
+    /// Only this destination.
+    pub destination: Option<String>,
+}
+
+/// How many items are in each state, and more that places alone tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By destination, then by state.
+    pub destinations: BTreeMap<String, BTreeMap<State, u64>>,
+    /// Unknown items that only a person can settle, by destination.
+    pub parked: BTreeMap<String, u64>,
+    /// Files in `corrupt/`, reasons not counted.
+    pub corrupt: u64,
+    /// Files in the drop boxes.
+    pub incoming: u64,
+    /// When the oldest pending item was accepted.
+    pub oldest_pending: Option<UnixMs>,
+    /// What was found in the spool that does not belong there, in words.
+    pub foreign: Vec<String>,
+}
+
+/// What ticks remember of a destination. Losing it costs some needless attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    /// Set while nothing but a trying item is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Suspension>,
+    /// Past suspensions, oldest first, as (from, to): an item's age does not run in them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<(UnixMs, UnixMs)>,
+    /// The last answer's status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_status: Option<u16>,
+    /// When it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_answer_at: Option<UnixMs>,
+    /// The last success.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_success_at: Option<UnixMs>,
+    /// Different items held in a row for a cause of the destination, no success between.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held_in_a_row: Vec<RequestId>,
+    /// The earliest time of the next send by the configured rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_send_at: Option<UnixMs>,
+    /// What the destination's configuration was when something was last held for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// What its secret's file was then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_fingerprint: Option<String>,
+    /// DNS or TLS failures have lasted since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreachable_since: Option<UnixMs>,
+    /// Somebody was told that this destination is not configured.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub told_unconfigured: bool,
+}
+
+/// Why and until when a destination is suspended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
+    /// The reason, as of an item.
+    pub reason: Reason,
+    /// Since when.
+    pub since: UnixMs,
+    /// When one item is tried; absent means not before a person releases it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<UnixMs>,
+    /// How often the trying item failed in the same way.
+    #[serde(default)]
+    pub tries: u32,
+}
+
+/// An operator's hold on a whole destination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DestinationHold {
+    /// When.
+    pub at: UnixMs,
+    /// Who.
+    pub by: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What anybody may do, at any time, without the lock.
+pub trait Store {
+    /// Makes an item durable in pending, or in held if the event says so.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Exists`] if the id is taken; else the item is not accepted unless the error
+    /// is [`StoreError::Io`] with `op` `sync directory`, after which it is perhaps.
+    fn accept(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError>;
+
+    /// Calls `each` once for every item in scope, in the order of an item's life.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn scan(
+        &self,
+        scope: &Scope,
+        each: &mut dyn FnMut(&Found) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError>;
+
+    /// Looks one item up.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn find(&self, id: RequestId) -> Result<Option<Found>, StoreError>;
+
+    /// Reads an item that was found, events that only the journal knows included. `None` if it
+    /// has moved on meanwhile; the inner error if it cannot be read as an item.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn read(
+        &self,
+        found: &Found,
+    ) -> Result<Option<Result<Item, crate::model::item::Damage>>, StoreError>;
+
+    /// Counts by place.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// What ticks remember of a destination.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met. Memory that cannot be read counts as empty.
+    fn memory(&self, destination: &DestName) -> Result<Memory, StoreError>;
+
+    /// The operator's hold on a destination, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError>;
+
+    /// Sets or lifts it, durably. Needs no lock and takes effect within a running tick.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn set_destination_hold(
+        &self,
+        destination: &DestName,
+        hold: Option<&DestinationHold>,
+    ) -> Result<(), StoreError>;
+
+    /// The last line that a tick wrote of itself.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError>;
+
+    /// Becomes the one owner. Does not wait. A dead owner's journal is
+    /// replayed before this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] if somebody else is.
+    fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError>;
+}
+
+/// Who wants to own the lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Says so to people.
+    pub who: &'a str,
+    /// The time.
+    pub now: UnixMs,
+    /// Who is told of files that are set aside.
+    pub told_of_corrupt: &'a [DestName],
+}
+
+/// How much to claim for one destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// For which.
+    pub destination: DestName,
+    /// At most so many items.
+    pub items_max: usize,
+}
+
+/// What the caller decides about an item whose turn has come.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// It is claimed for its next attempt.
+    Claim,
+    /// It stays, and is filed by its due time.
+    Wait,
+    /// It stays exactly where it is.
+    Leave,
+    /// This event happens to it instead.
+    Settle(Box<Event>, Vec<Notice>),
+}
+
+/// An item claimed for an attempt.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The item as it was before the attempt.
+    pub item: Arc<Item>,
+    /// The attempt's number.
+    pub n: u32,
+    /// When it was claimed.
+    pub at: UnixMs,
+    /// The store's own handle.
+    pub handle: u64,
+}
+
+/// An item that a dead owner was sending.
+#[derive(Clone, Debug)]
+pub struct Interrupted {
+    /// The item before that attempt.
+    pub item: Item,
+    /// The attempt's number.
+    pub n: u32,
+    /// When it was claimed, as far as is known; never later than the truth.
+    pub claimed_at: UnixMs,
+}
+
+/// A file that was set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Where it was.
+    pub from: String,
+    /// Its name in `corrupt/`.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What a session met besides its work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Files set aside since the session began.
+    pub set_aside: Vec<SetAside>,
+    /// What does not belong in the spool and was left, in words.
+    pub foreign: Vec<String>,
+}
+
+/// What the owner of the lock may do.
+pub trait Session {
+    /// Gives every item that a dead owner was sending to `decide`, and writes the event that it
+    /// answers with. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn recover(
+        &mut self,
+        decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
+    ) -> Result<u64, StoreError>;
+
+    /// The destinations that have anything pending, unknown or held.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn destinations(&mut self) -> Result<Vec<DestName>, StoreError>;
+
+    /// Claims the next due items, by due minute and within it by id, and makes the claims
+    /// durable. `decide` is asked about each item; it may be asked about one it has seen.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met; nothing may be sent then.
+    fn claim(
+        &mut self,
+        wants: &[Want],
+        now: UnixMs,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<Vec<Claimed>, StoreError>;
+
+    /// How many due items of a destination were not looked at; of a long list, at least so many.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn left(&mut self, destination: &DestName, now: UnixMs) -> Result<u64, StoreError>;
+
+    /// Gives a claimed item of which certainly no byte was sent back to where it was. It is as
+    /// if it had not been claimed.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn put_back(&mut self, claimed: &Claimed) -> Result<(), StoreError>;
+
+    /// Writes the event of a finished attempt. It survives the death of this process at once,
+    /// and loss of power after the next [`Self::sync`] or [`Self::claim`].
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn settle(
+        &mut self,
+        claimed: &Claimed,
+        event: Event,
+        notices: Vec<Notice>,
+    ) -> Result<(), StoreError>;
+
+    /// Writes an event of an item that is not claimed: what an operator or a time brings.
+    /// Returns false if the item is not where it was found any more.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn change(
+        &mut self,
+        found: &Found,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<bool, StoreError>;
+
+    /// Gives held items whose time has come to `decide`; at most `items_max`. Returns how many
+    /// moved.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn wake(
+        &mut self,
+        destination: &DestName,
+        now: UnixMs,
+        items_max: usize,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<u64, StoreError>;
+
+    /// Gives every held item of a destination to `decide`: used when the cause that held some
+    /// has changed. Returns how many moved.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn reconsider(
+        &mut self,
+        destination: &DestName,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<u64, StoreError>;
+
+    /// Makes everything that was settled durable and visible in its place.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn sync(&mut self) -> Result<(), StoreError>;
+
+    /// Tells somebody of something that is no item's event.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn tell(&mut self, notices: Vec<Notice>) -> Result<(), StoreError>;
+
+    /// Remembers of a destination.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError>;
+
+    /// What was met so far.
+    fn met(&self) -> &Met;
+
+    /// Accepts the notices, makes everything durable, writes `line` into the log of ticks, and
+    /// gives the lock up. Items that are still claimed stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met; what was settled is not lost, the next owner finds it.
+    fn close(
+        self: Box<Self>,
+        now: UnixMs,
+        line: Option<&serde_json::Value>,
+    ) -> Result<(), StoreError>;
+}
