@@ -71,7 +71,14 @@ pub fn attempt(policy: &Policy, verdict: &Verdict, outcome: &Outcome, s: &Settli
     let maybe_acted = !settled
         && (s.before.maybe_acted || verdict.state == State::Unknown || verdict.maybe_acted);
     let attempts = s.before.attempts + u32::from(event.counts());
-    let wait_ms = schedule::wait_ms(&policy.backoff, attempts.max(1), verdict.wait_ms, s.jitter);
+    // Our own death says nothing of the receiver: once, the repeat need not wait.
+    let first_interruption = *outcome == Outcome::Interrupted
+        && s.before.reason.as_ref() != Some(&Reason::INTERRUPTED);
+    let wait_ms = if first_interruption {
+        0
+    } else {
+        schedule::wait_ms(&policy.backoff, attempts.max(1), verdict.wait_ms, s.jitter)
+    };
     let due = s.at.plus(wait_ms);
     let spent = attempts >= policy.attempts_max
         || s.at
@@ -84,8 +91,8 @@ pub fn attempt(policy: &Policy, verdict: &Verdict, outcome: &Outcome, s: &Settli
         event.due = None;
         if matches!(verdict.state, State::Pending | State::Unknown) && !verdict.maybe_acted {
             let first = s.before.first_sent_at.unwrap_or(s.claimed_at);
-            let open =
-                schedule::key_window_open(policy, first, s.before.updated_at, due, s.clock_suspect);
+            let open = s.at >= s.before.updated_at
+                && schedule::key_window_open(policy, first, s.at, due, s.clock_suspect);
             if !policy.may_repeat(s.method) {
                 // Parked with the reason of the verdict: nothing makes a repeat harmless.
             } else if spent {

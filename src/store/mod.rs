@@ -352,6 +352,8 @@ pub struct Want {
     pub destination: DestName,
     /// At most so many items.
     pub items_max: usize,
+    /// At most so many looked at, claimed or not.
+    pub looks_max: usize,
 }
 
 /// What the caller decides about an item whose turn has come.

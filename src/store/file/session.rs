@@ -428,8 +428,12 @@ impl<'a> FileSession<'a> {
         let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
         let mut group_bytes = 0;
         for want in wants {
-            let mut taken = 0;
-            while taken < want.items_max && group_bytes < GROUP_BYTES_MAX {
+            let (mut taken, mut looks) = (0, 0);
+            while (taken < want.items_max || want.items_max == 0)
+                && looks < want.looks_max
+                && group_bytes < GROUP_BYTES_MAX
+            {
+                looks += 1;
                 let Some(place) = self.next_due(&want.destination, now)? else {
                     break;
                 };
@@ -442,7 +446,7 @@ impl<'a> FileSession<'a> {
                     continue;
                 }
                 let decision = decide(&item);
-                if matches!(decision, Decision::Claim) {
+                if matches!(decision, Decision::Claim) && taken < want.items_max {
                     taken += 1;
                     group_bytes += usize::try_from(bytes_good).unwrap_or(usize::MAX);
                     group.push((place, item, bytes_good));

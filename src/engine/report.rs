@@ -1,0 +1,103 @@
+//! What a tick did, in numbers: the line that it prints and leaves in the log.
+
+use serde::Serialize;
+
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+
+/// Why a tick ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoppedBy {
+    /// Nothing more was due.
+    Done,
+    /// Its time was over.
+    MaxRuntime,
+    /// SIGTERM or SIGINT.
+    Signal,
+    /// As many attempts as were asked for.
+    Limit,
+}
+
+/// The numbers of one tick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// When it began.
+    pub started_at: UnixMs,
+    /// When it ended.
+    pub ended_at: UnixMs,
+    /// How long it took, in milliseconds.
+    pub ms: u64,
+    /// Interrupted attempts of a dead tick that were put right.
+    pub recovered: u64,
+    /// Items taken in from drop boxes.
+    pub ingested: u64,
+    /// Held items that were given back.
+    pub released: u64,
+    /// Attempts made.
+    pub attempts: u64,
+    /// Moves to confirmed.
+    pub confirmed: u64,
+    /// Attempts after which the item waits as pending.
+    pub pending: u64,
+    /// Moves that left an item unknown.
+    pub unknown: u64,
+    /// Moves to held.
+    pub held: u64,
+    /// Moves to failed.
+    pub failed: u64,
+    /// Files set aside as unreadable.
+    pub corrupt: u64,
+    /// Due items that were not attempted; of a long list, at least so many.
+    pub left: u64,
+    /// Why it ended.
+    pub stopped_by: StoppedBy,
+    /// Why the clock is not trusted, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_suspect: Option<String>,
+    /// Which boot of the machine it ran in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// How long after that boot it ended, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_ms: Option<u64>,
+    /// What a person should look at. Not part of the line.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn begin(now: UnixMs) -> Self {
+        Self {
+            started_at: now,
+            ended_at: now,
+            ms: 0,
+            recovered: 0,
+            ingested: 0,
+            released: 0,
+            attempts: 0,
+            confirmed: 0,
+            pending: 0,
+            unknown: 0,
+            held: 0,
+            failed: 0,
+            corrupt: 0,
+            left: 0,
+            stopped_by: StoppedBy::Done,
+            clock_suspect: None,
+            boot_id: None,
+            boot_ms: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn count(&mut self, state: State) {
+        match state {
+            State::Pending => self.pending += 1,
+            State::Unknown => self.unknown += 1,
+            State::Held => self.held += 1,
+            State::Confirmed => self.confirmed += 1,
+            State::Failed => self.failed += 1,
+        }
+    }
+}
