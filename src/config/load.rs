@@ -17,6 +17,9 @@ use crate::model::ids::DestName;
 /// The directory beside the configuration whose files are read too.
 const DROP_IN: &str = "destinations.d";
 
+/// How a syntax error is told.
+const NOT_TOML: &str = "is not TOML";
+
 /// One file that was read.
 struct Source {
     path: PathBuf,
@@ -191,7 +194,7 @@ fn parse(text: &str) -> (toml::Spanned<DeTable<'_>>, Faults) {
             .next()
             .unwrap_or_default()
             .to_owned();
-        Fault::new(span, format!("is not TOML: {message}")).hint("see https://toml.io")
+        Fault::new(span, format!("{NOT_TOML}: {message}")).hint("see https://toml.io")
     });
     let faults = Faults::new(errors.collect());
     (table, faults)
@@ -274,23 +277,15 @@ fn notified(general: &General, found: &Found, faults: &Faults) {
     }
 }
 
-/// Gives faults their lines. A line that is not TOML has no other faults: they would be echoes.
+/// Gives faults their lines. A line that is not TOML has that one fault: others would be echoes.
 fn locate(source: &Source, faults: Faults) -> Vec<FileFault> {
-    let broken = faults.broken();
-    let all = faults.into_inner();
-    let mut located: Vec<FileFault> = all
+    let (mut located, others): (Vec<FileFault>, Vec<FileFault>) = faults
+        .into_inner()
         .into_iter()
         .map(|fault| FileFault::locate(&source.path, &source.text, fault))
-        .collect();
-    if broken {
-        let syntax = |fault: &FileFault| fault.message.starts_with("is not TOML");
-        let lines: BTreeSet<usize> = located
-            .iter()
-            .filter(|f| syntax(f))
-            .map(|f| f.line)
-            .collect();
-        located.retain(|fault| syntax(fault) || !lines.contains(&fault.line));
-    }
-    located.dedup();
+        .partition(|fault| fault.message.starts_with(NOT_TOML));
+    let mut lines = BTreeSet::new();
+    located.retain(|fault| lines.insert(fault.line));
+    located.extend(others.into_iter().filter(|fault| !lines.contains(&fault.line)));
     located
 }
