@@ -11,7 +11,7 @@ use crate::model::envelope::check_header;
 const SHAPES: &str = "{ bearer = … }, { basic = { user = …, password = … } } or \
                       { header = { name = …, prefix = …, value = … } }";
 const REFERENCES: &str = "name where it stands: { file = \"…\" }, { env = \"…\" } or \
-                          { credential = \"…\" }; secrets do not belong into this file";
+                          { credential = \"…\" }; no secret stands in this file";
 
 /// Reads `auth`.
 pub(super) fn read(value: &Value<'_>, base: &Path) -> Option<Auth> {

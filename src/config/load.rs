@@ -249,7 +249,7 @@ fn only_destinations(root: &Section<'_>) {
     for (key, value) in root.take_all() {
         if key != "destination" {
             value.refuse_key(
-                "does not belong into destinations.d",
+                "does not belong in destinations.d",
                 "only [destination.NAME] is read here; move it into the main configuration",
             );
         }
@@ -286,6 +286,10 @@ fn locate(source: &Source, faults: Faults) -> Vec<FileFault> {
         .partition(|fault| fault.message.starts_with(NOT_TOML));
     let mut lines = BTreeSet::new();
     located.retain(|fault| lines.insert(fault.line));
-    located.extend(others.into_iter().filter(|fault| !lines.contains(&fault.line)));
+    located.extend(
+        others
+            .into_iter()
+            .filter(|fault| !lines.contains(&fault.line)),
+    );
     located
 }

@@ -111,7 +111,10 @@ impl<'a> Section<'a> {
     /// Refuses a key that is promised but not there yet: a setting that does nothing is worse
     /// than none.
     pub(super) fn not_yet(&mut self, key: &'static str, hint: &'static str) {
-        if let Some(value) = self.take(key) {
+        // Not among the known keys unless it stands there, so that no hint recommends it.
+        if self.table.contains_key(key)
+            && let Some(value) = self.take(key)
+        {
             value.refuse_key("is not in this version yet", hint);
         }
     }
