@@ -1,4 +1,25 @@
 //! TOML → checked values, with file and line in every fault.
+//!
+//! # Guarantees
+//!
+//! 1. All faults are found in one go, each with its line and a way out.
+//! 2. Nothing is ignored: a key that is not known, or not implemented yet, is a fault.
+//! 3. No secret is read here, and no fault shows what may be one.
+//!
+//! # Not here
+//!
+//! Whether secrets and certificates exist, and whether a destination answers.
+
+mod address;
+mod auth;
+mod destination;
+mod error;
+mod fingerprint;
+mod key;
+mod load;
+mod reader;
+mod sections;
+mod units;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,6 +28,11 @@ use crate::model::ids::DestName;
 use crate::model::key::KeySpec;
 use crate::model::policy::Policy;
 use crate::model::rules::RuleSet;
+
+pub use error::{ConfigError, FileFault};
+
+/// The configuration that `init` writes: every key with its default, commented out.
+pub const SAMPLE: &str = include_str!("sample.toml");
 
 /// A whole, checked configuration.
 #[derive(Clone, Debug)]
