@@ -1,5 +1,0 @@
-//! rules
-
-/// Placeholder.
-#[derive(Clone, Debug)]
-pub struct RuleSet;
