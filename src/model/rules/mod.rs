@@ -18,10 +18,14 @@
 //! nothing else. Tests of JSON need a body that is JSON and whole. A rule without `transport`
 //! never matches an outcome without an answer.
 
+mod lint;
 mod pointer;
 mod read;
+mod reader;
 mod source;
 mod test;
+#[cfg(test)]
+mod tests;
 mod view;
 mod when;
 

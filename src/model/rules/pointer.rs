@@ -47,8 +47,8 @@ impl Pointer {
         })
     }
 
-    /// Shows `visit` each value that the path leads to, in the document's order, until it
-    /// returns true; returns whether it did.
+    /// Shows `visit` each value that the path leads to, members by name and the outer before
+    /// the inner, until it returns true; returns whether it did.
     pub(super) fn any<'v>(
         &self,
         document: &'v Value,
@@ -143,7 +143,7 @@ mod tests {
             ("/m~0n", json!([3])),
             ("/list/*/code", json!(["A", "B"])),
             ("/a/*", json!([5, 1, [10, 11]])),
-            ("/error/**/code", json!(["o", "d", "i"])),
+            ("/error/**/code", json!(["o", "i", "d"])),
             ("/a/b/c", json!([])),
             ("/none", json!([])),
         ];

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use regex_lite::{Regex, RegexBuilder};
 use serde_json::Value;
 use toml::Spanned;
-use toml::de::{DeInteger, DeTable, DeValue};
+use toml::de::{DeTable, DeValue};
 
 use super::pointer::Pointer;
+use super::reader::{Item, Reader, int};
 use super::source::{Source, Wait};
 use super::test::Test;
 use super::when::{Prior, Statuses, TRUNCATED_BODY, Way, When};
@@ -19,9 +19,7 @@ use crate::model::outcome::TransportClass;
 use crate::model::reason::Reason;
 use crate::model::retry_after::WaitForm;
 use crate::model::state::State;
-
-/// A compiled expression larger than this is refused: it would only slow down a tick.
-const REGEX_BYTES_MAX: usize = 1 << 20;
+use crate::model::time::UnixMs;
 
 const RULE_KEYS: &[&str] = &[
     "name",
@@ -48,6 +46,10 @@ const WHEN_KEYS: &[&str] = &[
     "method",
 ];
 
+const WAIT_KEYS: &[&str] = &["header", "json", "text", "as", "fixed"];
+
+const SOURCE_KEYS: &[&str] = &["header", "json", "text"];
+
 const TEST_KEYS: &[&str] = &["regex", "exists", "gt", "nonempty", "not"];
 
 /// What is read from one table.
@@ -61,8 +63,6 @@ pub(super) struct Read {
     pub(super) retry: Vec<Wait>,
     pub(super) raw: Vec<Source>,
 }
-
-type Item<'a> = &'a Spanned<DeValue<'a>>;
 
 /// Reads the keys of a table that belong to the rules; what has a fault is left out.
 pub(super) fn table(origin: &str, table: &DeTable<'_>, built_in: bool) -> (Read, Vec<Fault>) {
@@ -104,44 +104,7 @@ pub(super) fn table(origin: &str, table: &DeTable<'_>, built_in: bool) -> (Read,
     (read, reader.faults)
 }
 
-struct Reader {
-    faults: Vec<Fault>,
-    built_in: bool,
-}
-
 impl Reader {
-    fn fault(&mut self, span: Range<usize>, message: impl Into<String>) {
-        self.faults.push(Fault::new(span, message));
-    }
-
-    fn fault_hint(
-        &mut self,
-        span: Range<usize>,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) {
-        self.faults.push(Fault::new(span, message).hint(hint));
-    }
-
-    /// One fault for each key that is none of `known`.
-    fn unknown_keys(&mut self, table: &DeTable<'_>, known: &[&str], within: &str) {
-        for key in table.keys() {
-            let name = key.get_ref().as_ref();
-            if known.contains(&name) || (self.built_in && within == "a rule" && name == "switch") {
-                continue;
-            }
-            let hint = match nearest(name, known.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the keys of {within} are {}", known.join(", ")),
-            };
-            self.fault_hint(
-                key.span(),
-                format!("`{name}` is not a key of {within}"),
-                hint,
-            );
-        }
-    }
-
     fn rules(&mut self, origin: &str, item: Item<'_>) -> Vec<Rule> {
         let DeValue::Array(entries) = item.get_ref() else {
             self.fault_hint(
@@ -267,93 +230,6 @@ impl Reader {
         };
         self.lint(&rule, certain == Some(true), table, when_span);
         Some(rule)
-    }
-
-    /// Refuses what would break a guarantee, and what can have no effect.
-    fn lint(&mut self, rule: &Rule, certain: bool, table: &DeTable<'_>, span: Range<usize>) {
-        let when = &rule.when;
-        let asked = when.prior == Some(Prior::Maybe);
-        let classes: Vec<TransportClass> = when
-            .transport
-            .iter()
-            .flatten()
-            .filter_map(|way| match way {
-                Way::Class(class) => Some(*class),
-                Way::TruncatedBody => None,
-            })
-            .collect();
-        let needs_answer = when.status.is_some()
-            || when.text.is_some()
-            || !when.headers.is_empty()
-            || !when.json.is_empty();
-        if needs_answer && !classes.is_empty() {
-            self.fault_hint(
-                span.clone(),
-                format!(
-                    "with transport `{}` there is no answer to look into",
-                    classes[0].as_str()
-                ),
-                "leave out status, header, json and text, or make two rules",
-            );
-        }
-        let cut_only = when.transport.is_some() && classes.is_empty();
-        if cut_only && (when.text.is_some() || !when.json.is_empty()) {
-            self.fault(
-                span.clone(),
-                "no rule looks into a body that was cut: this never matches",
-            );
-        }
-        // G5: confirmed only from an answer that says so.
-        if rule.state == State::Confirmed {
-            let refusing = when.transport.is_none() || cut_only;
-            let reaches_errors = when.status.as_ref().is_none_or(|spans| {
-                spans
-                    .iter()
-                    .any(|Statuses(from, to)| *from < 600 && *to >= 400)
-            });
-            if !classes.is_empty() {
-                self.fault(span.clone(), "no answer cannot confirm anything");
-            } else if refusing && reaches_errors && !asked && !certain {
-                let which = if when.status.is_some() {
-                    ""
-                } else {
-                    "without `status` "
-                };
-                self.fault_hint(
-                    span.clone(),
-                    format!("{which}the rule confirms from a 4xx or 5xx"),
-                    "say `status = [\"2xx\"]`, or test `prior = \"maybe\"`, or set `certain = true`",
-                );
-            }
-        }
-        // G6: what was sent, and not answered, may have been acted on.
-        let gives_up = rule.state == State::Failed && !asked;
-        if (rule.state == State::Pending || gives_up) && rule.switch.is_none() {
-            if let Some(class) = classes.iter().find(|class| !class.is_not_sent()) {
-                let (class, state) = (class.as_str(), rule.state);
-                self.fault_hint(
-                    span,
-                    format!("after `{class}` the receiver may have acted on it: it is not {state}"),
-                    "use `unknown`; the destination's key decides whether it is sent again",
-                );
-            }
-        }
-        let ended = rule.state.is_terminal();
-        if let Some(item) = table.get("retry").filter(|_| ended) {
-            self.fault(
-                item.span(),
-                format!("`retry` has no meaning where the state is {}", rule.state),
-            );
-        }
-        if let Some(item) = table
-            .get("receipt")
-            .filter(|_| rule.state != State::Confirmed)
-        {
-            self.fault(
-                item.span(),
-                "`receipt` has a meaning only where the state is confirmed",
-            );
-        }
     }
 
     fn when(&mut self, item: Item<'_>) -> When {
@@ -490,7 +366,9 @@ impl Reader {
     }
 
     fn test_table(&mut self, item: Item<'_>, table: &DeTable<'_>, header: bool) -> Option<Test> {
-        self.unknown_keys(table, TEST_KEYS, "a test");
+        if !self.unknown_keys(table, TEST_KEYS, "a test") {
+            return None;
+        }
         let mut tests = Vec::new();
         for (key, value) in table {
             let test = match key.get_ref().as_ref() {
@@ -525,22 +403,21 @@ impl Reader {
 
     fn wait(&mut self, item: Item<'_>) -> Option<Wait> {
         let table = self.as_table(item, "an entry of `retry`")?;
-        self.unknown_keys(
-            table,
-            &["header", "json", "text", "as", "fixed"],
-            "an entry of `retry`",
-        );
+        if !self.unknown_keys(table, WAIT_KEYS, "an entry of `retry`") {
+            return None;
+        }
         if let Some(fixed) = table.get("fixed") {
             if table.len() > 1 {
                 self.fault(item.span(), "`fixed` stands alone");
             }
             let seconds = self.number(fixed, "fixed")?;
-            let ms = WaitForm::Seconds.read(&seconds.to_string(), crate::model::time::UnixMs(0));
-            if seconds < 0.0 || ms.is_none() {
+            if seconds < 0.0 {
                 self.fault(fixed.span(), "`fixed` is a number of seconds");
                 return None;
             }
-            return ms.map(Wait::Fixed);
+            return WaitForm::Seconds
+                .read(&seconds.to_string(), UnixMs(0))
+                .map(Wait::Fixed);
         }
         let source = self.source(item, table);
         let names: Vec<&str> = WaitForm::ALL.iter().map(|form| form.as_str()).collect();
@@ -555,8 +432,8 @@ impl Reader {
         let within = format!("`{key}`");
         self.each(item, |reader, item| {
             let table = reader.as_table(item, &within)?;
-            reader.unknown_keys(table, &["header", "json", "text"], &within);
-            reader.source(item, table)
+            let known = reader.unknown_keys(table, SOURCE_KEYS, &within);
+            known.then(|| reader.source(item, table)).flatten()
         })
     }
 
@@ -629,17 +506,6 @@ impl Reader {
         Some(method.to_owned())
     }
 
-    fn regex(&mut self, item: Item<'_>) -> Option<Regex> {
-        let text = self.text(item, "an expression")?;
-        match RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build() {
-            Ok(regex) => Some(regex),
-            Err(error) => {
-                self.fault(item.span(), format!("the expression is not valid: {error}"));
-                None
-            }
-        }
-    }
-
     fn reason(&mut self, item: Item<'_>) -> Option<Reason> {
         let text = self.text(item, "reason")?;
         match Reason::parse(text) {
@@ -658,100 +524,4 @@ impl Reader {
             }
         }
     }
-
-    /// One thing or a list of them.
-    fn each<T>(
-        &mut self,
-        item: Item<'_>,
-        mut one: impl FnMut(&mut Self, Item<'_>) -> Option<T>,
-    ) -> Vec<T> {
-        match item.get_ref() {
-            DeValue::Array(entries) => entries
-                .iter()
-                .filter_map(|entry| one(self, entry))
-                .collect(),
-            DeValue::String(_)
-            | DeValue::Integer(_)
-            | DeValue::Float(_)
-            | DeValue::Boolean(_)
-            | DeValue::Datetime(_)
-            | DeValue::Table(_) => one(self, item).into_iter().collect(),
-        }
-    }
-
-    fn required<'t>(
-        &mut self,
-        table: &'t DeTable<'t>,
-        key: &str,
-        span: &Range<usize>,
-    ) -> Option<Item<'t>> {
-        let found = table.get(key);
-        if found.is_none() {
-            self.fault(span.clone(), format!("`{key}` is missing"));
-        }
-        found
-    }
-
-    fn as_table<'t>(&mut self, item: Item<'t>, what: &str) -> Option<&'t DeTable<'t>> {
-        let found = item.get_ref().as_table();
-        if found.is_none() {
-            self.fault(item.span(), format!("{what} is not a table"));
-        }
-        found
-    }
-
-    fn text<'t>(&mut self, item: Item<'t>, key: &str) -> Option<&'t str> {
-        let found = item.get_ref().as_str();
-        if found.is_none() {
-            self.fault(item.span(), format!("{key} is not a text"));
-        }
-        found
-    }
-
-    fn flag(&mut self, item: Item<'_>, key: &str) -> Option<bool> {
-        let found = item.get_ref().as_bool();
-        if found.is_none() {
-            self.fault(item.span(), format!("`{key}` is neither true nor false"));
-        }
-        found
-    }
-
-    fn number(&mut self, item: Item<'_>, key: &str) -> Option<f64> {
-        let found = match item.get_ref() {
-            DeValue::Integer(integer) => int(integer).and_then(|n| n.to_string().parse().ok()),
-            DeValue::Float(float) => float.as_str().parse().ok(),
-            DeValue::String(_)
-            | DeValue::Boolean(_)
-            | DeValue::Datetime(_)
-            | DeValue::Array(_)
-            | DeValue::Table(_) => None,
-        };
-        let found = found.filter(|number: &f64| number.is_finite());
-        if found.is_none() {
-            self.fault(item.span(), format!("`{key}` is not a number"));
-        }
-        found
-    }
-
-    /// A text that must be one of a list.
-    fn word<'t>(&mut self, item: Item<'t>, key: &str, known: &[&str]) -> Option<&'t str> {
-        let text = self.text(item, key)?;
-        if known.contains(&text) {
-            return Some(text);
-        }
-        let hint = match nearest(text, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("use one of {}", known.join(", ")),
-        };
-        self.fault_hint(
-            item.span(),
-            format!("`{text}` is not a value of `{key}`"),
-            hint,
-        );
-        None
-    }
-}
-
-fn int(integer: &DeInteger<'_>) -> Option<i64> {
-    i64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
