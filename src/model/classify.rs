@@ -1,10 +1,22 @@
 //! An outcome and an item's history → a verdict. Pure; the opinions are data, in `profiles/`.
 
+use serde::{Serialize, Serializer};
+
 use super::event::Scope;
 use super::outcome::Outcome;
 use super::reason::Reason;
+use super::rules::{RuleSet, View};
 use super::state::State;
 use super::time::UnixMs;
+
+/// Judges one attempt: the verdict of the first rule that matches.
+///
+/// Pure and total: every outcome gets a verdict, and what no rule knows is unknown. Guarantee
+/// G6, which takes the item's history into account, is `settle`'s.
+#[must_use]
+pub fn classify(rules: &RuleSet, exchange: &Exchange<'_>) -> Verdict {
+    rules.judge(&View::new(exchange))
+}
 
 /// What a rule can see of one attempt.
 #[derive(Clone, Copy, Debug)]
@@ -54,4 +66,30 @@ pub enum Action {
     Disable,
     /// The credentials want renewing.
     RefreshAuth,
+}
+
+impl Action {
+    /// Every action.
+    pub const ALL: [Self; 2] = [Self::Disable, Self::RefreshAuth];
+
+    /// The name that rules use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::RefreshAuth => "refresh_auth",
+        }
+    }
+
+    /// Reads an action by the name that rules use.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.as_str() == text)
+    }
+}
+
+impl Serialize for Action {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
 }
