@@ -24,7 +24,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::OnceCell;
@@ -354,6 +354,10 @@ fn build(
         let (name, mut value) = header(credential.name(), credential.value().expose_secret())?;
         value.set_sensitive(true);
         headers.insert(name, value);
+    }
+    if assembled.body.is_empty() && matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
+        // RFC 9110, 8.6; some servers answer 411 without it.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let mut request = client.request(method, assembled.url).headers(headers);
     let mut marker = None;
