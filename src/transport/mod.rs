@@ -1,11 +1,19 @@
 //! The contract of sending: one recorded attempt is one send, and its phase is told truthfully.
 
+mod body;
+mod http;
+mod phase;
+pub mod request;
+pub mod secret;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Destination;
 use crate::model::envelope::Envelope;
 use crate::model::outcome::Outcome;
+
+pub use http::HttpTransport;
 
 /// One attempt to make.
 #[derive(Clone, Debug)]
