@@ -6,3 +6,4 @@ pub mod entropy;
 pub mod model;
 pub mod store;
 pub mod transport;
+pub mod view;

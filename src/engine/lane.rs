@@ -61,6 +61,8 @@ pub(super) struct Lane {
     pub(super) in_flight: usize,
     /// Nothing more is due.
     pub(super) dry: bool,
+    /// The destination's secret could be read in this tick, or was found to be unreadable.
+    pub(super) secret_checked: bool,
     /// How many more items may be claimed in this tick.
     pub(super) quota: usize,
     window: usize,
@@ -86,6 +88,7 @@ impl Lane {
             ready: VecDeque::new(),
             in_flight: 0,
             dry: false,
+            secret_checked: false,
             quota: usize::MAX,
             window,
         }
@@ -263,6 +266,11 @@ impl Lane {
         let before = self.memory.unreachable_since;
         self.memory.unreachable_since = if lasting { before.or(Some(now)) } else { None };
         self.changed |= before != self.memory.unreachable_since;
+    }
+
+    /// The destination's secret cannot be read: nothing can be sent.
+    pub(super) fn suspend_for_secret(&mut self, now: UnixMs) {
+        self.suspend_growing(&Reason::LOCAL_ERROR, MINUTE_MS / 2, 15 * MINUTE_MS, now);
     }
 
     fn suspend_growing(

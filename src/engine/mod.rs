@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::attempt::Flight;
-use self::lane::{Lane, Mode};
+use self::lane::Lane;
 use self::report::{Report, StoppedBy};
 use crate::clock::Clock;
-use crate::config::{Auth, Config, Destination, NotifyOn, SecretRef};
+use crate::config::{Config, Destination, NotifyOn};
 use crate::model::classify::{Exchange, classify};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
@@ -362,6 +362,7 @@ impl Tick<'_, '_> {
             }
             self.receive(now)?;
         }
+        self.put_back_ready()?;
         self.session.sync()
     }
 
@@ -467,6 +468,16 @@ impl Tick<'_, '_> {
             if lane.operator_hold {
                 continue;
             }
+            if !lane.secret_checked {
+                lane.secret_checked = true;
+                if let Err(error) = check_secret(&lane.destination) {
+                    self.report.warnings.push(format!(
+                        "destination `{name}`: {error}; nothing is sent to it, its items wait"
+                    ));
+                    lane.suspend_for_secret(now);
+                    continue;
+                }
+            }
             room -= items_max;
             free = free.saturating_sub(items_max);
             wants.push(Want {
@@ -486,11 +497,15 @@ impl Tick<'_, '_> {
         for want in &wants {
             let count = got.get(&want.destination).copied().unwrap_or(0);
             if let Some(lane) = lane_of(&mut self.lanes, &want.destination) {
-                lane.dry = count < want.items_max;
+                lane.dry = self.session.is_exhausted(&want.destination);
                 lane.quota = lane.quota.saturating_sub(count);
             }
         }
         let any = !claims.is_empty();
+        if any {
+            // Making claims durable makes durable what was settled before.
+            self.unsynced = 0;
+        }
         for claimed in claims {
             if let Some(lane) = lane_of(&mut self.lanes, &claimed.item.envelope.destination) {
                 lane.ready.push_back(claimed);
@@ -887,12 +902,16 @@ pub fn notices(config: &Config, item: &Item, event: &Event) -> Vec<Notice> {
 }
 
 fn secret_fingerprint(destination: &Destination) -> Option<String> {
-    let secret: &SecretRef = match destination.auth.as_ref()? {
-        Auth::Bearer(secret) => secret,
-        Auth::Basic { password, .. } => password,
-        Auth::Header { value, .. } => value,
-    };
-    transport::secret::fingerprint(secret)
+    let auth = destination.auth.as_ref()?;
+    transport::secret::fingerprint(transport::secret::reference(auth))
+}
+
+/// A secret that cannot be read concerns the destination, not the item whose turn it is.
+fn check_secret(destination: &Destination) -> Result<(), transport::secret::SecretError> {
+    match &destination.auth {
+        Some(auth) => transport::secret::read(transport::secret::reference(auth)).map(drop),
+        None => Ok(()),
+    }
 }
 
 fn is_auth(reason: &Reason) -> bool {
@@ -923,9 +942,4 @@ fn is_configured_cause(reason: &Reason) -> bool {
             Reason::LOCAL_ERROR,
         ]
         .contains(reason)
-}
-
-/// Whether a lane would be tried, for the plan.
-pub(super) fn is_suspended(mode: Mode) -> bool {
-    mode == Mode::Closed
 }

@@ -14,7 +14,7 @@ const OFF_MS: u64 = 90 * DAY_MS;
 
 /// Why the clock is suspect; `None` if nothing speaks against it.
 #[must_use]
-pub fn check(last: Option<&Value>, now: UnixMs, boot: Option<&(String, u64)>) -> Option<String> {
+pub(super) fn check(last: Option<&Value>, now: UnixMs, boot: Option<&(String, u64)>) -> Option<String> {
     let last = last?;
     let text = |name: &str| last.get(name).and_then(Value::as_str);
     let ended_at = UnixMs::parse(text("ended_at")?).ok()?;

@@ -446,6 +446,9 @@ pub trait Session {
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Whether the claims so far have looked at everything of a destination that is due.
+    fn is_exhausted(&self, destination: &DestName) -> bool;
+
     /// How many due items of a destination were not looked at; of a long list, at least so many.
     ///
     /// # Errors

@@ -685,6 +685,12 @@ impl Session for FileSession<'_> {
         self.guard(|session| session.claim_group(wants, now, decide))
     }
 
+    fn is_exhausted(&self, destination: &DestName) -> bool {
+        self.windows
+            .get(destination)
+            .is_some_and(Window::is_exhausted)
+    }
+
     fn left(&mut self, destination: &DestName, now: UnixMs) -> Result<u64, StoreError> {
         self.guard(|session| {
             if !session.windows.contains_key(destination) {

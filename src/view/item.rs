@@ -1,0 +1,129 @@
+//! One item as `list` and `show` tell of it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::model::ids::RequestId;
+use crate::model::item::{Item, Standing};
+use crate::model::reason::Reason;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+use crate::store::{Found, Memory};
+
+/// A row of `list`. The names are those of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The item.
+    pub request_id: RequestId,
+    /// Its state.
+    pub state: State,
+    /// Unknown, and only a person can settle it.
+    pub parked: bool,
+    /// Its destination.
+    pub destination: String,
+    /// Why it is where it is.
+    pub reason: Option<Reason>,
+    /// When it is acted on next.
+    pub due: Option<UnixMs>,
+    /// Attempts that count.
+    pub attempts: u32,
+    /// When it was accepted.
+    pub enqueued_at: UnixMs,
+    /// Who asked.
+    pub principal: Option<String>,
+    /// For what.
+    pub thread: Option<String>,
+    /// The requester's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The requester's dedupe key.
+    pub key: Option<String>,
+    /// The first claim.
+    pub first_sent_at: Option<UnixMs>,
+    /// The last event.
+    pub updated_at: UnixMs,
+    /// Where the file is.
+    pub file: String,
+}
+
+impl Row {
+    /// The row of an item that was found at `file`.
+    #[must_use]
+    pub fn of(found: &Found, item: &Item, file: String) -> Self {
+        let standing = item.standing();
+        let envelope = &item.envelope;
+        Self {
+            request_id: envelope.request_id,
+            state: found.state,
+            parked: found.parked,
+            destination: envelope.destination.to_string(),
+            reason: standing.reason,
+            due: if found.state.is_terminal() {
+                None
+            } else {
+                standing.due
+            },
+            attempts: standing.attempts,
+            enqueued_at: envelope.enqueued_at,
+            principal: envelope.requester.principal.clone(),
+            thread: envelope.requester.thread.clone(),
+            labels: envelope.labels.clone(),
+            key: envelope.key.clone(),
+            first_sent_at: standing.first_sent_at,
+            updated_at: standing.updated_at,
+            file,
+        }
+    }
+}
+
+/// What happens to an item next, in words for a person.
+#[must_use]
+pub fn next(
+    found: &Found,
+    item: &Item,
+    standing: &Standing,
+    config: Option<&Config>,
+    memory: &Memory,
+) -> String {
+    let id = item.envelope.request_id;
+    let name = &item.envelope.destination;
+    let gone = config.is_some_and(|config| !config.destinations.contains_key(name));
+    match found.state {
+        State::Confirmed => "nothing: the receiver acknowledged it".to_owned(),
+        State::Failed => format!(
+            "nothing by itself; when the cause is mended, `tickpost retry {id}` tries it again"
+        ),
+        State::Held => match standing.due {
+            Some(due) => format!("it is given back by itself at {due}, or now by `tickpost release {id}`"),
+            None => format!(
+                "when the cause is mended, `tickpost release {id}` sends it; `tickpost cancel {id}` gives it up"
+            ),
+        },
+        State::Unknown if found.parked => format!(
+            "a person must look: the receiver may have acted on it. Look there before you repeat anything, then `tickpost resolve --confirmed {id}`, `--failed {id}`, or `--resend {id}`"
+        ),
+        State::Unknown | State::Pending if gone => {
+            format!("nothing: destination `{name}` is not in the configuration")
+        }
+        State::Unknown => match standing.due {
+            Some(due) => format!("it is sent again with the same key at {due}"),
+            None => "it is being sent, or the tick that was sending it died; the next tick says which".to_owned(),
+        },
+        State::Pending => match &memory.suspended {
+            Some(suspension) => {
+                let until = suspension
+                    .until
+                    .map_or_else(|| "a person releases it".to_owned(), |at| at.to_string());
+                format!(
+                    "it waits: destination `{name}` is suspended ({}) until {until}",
+                    suspension.reason
+                )
+            }
+            None => match standing.due {
+                Some(due) => format!("it is sent at {due} or by the first tick after"),
+                None => "the next tick sends it".to_owned(),
+            },
+        },
+    }
+}

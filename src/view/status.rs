@@ -1,0 +1,117 @@
+//! How a spool stands: counts, ages, suspensions, the last tick.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::model::ids::DestName;
+use crate::model::reason::Reason;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+use crate::store::{Store, StoreError};
+
+/// The answer of `status --json`. The names are those of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// When it was looked at.
+    pub at: UnixMs,
+    /// Where the spool is.
+    pub spool: String,
+    /// Items by state.
+    pub states: BTreeMap<State, u64>,
+    /// Files set aside as unreadable.
+    pub corrupt: u64,
+    /// Files in drop boxes.
+    pub incoming: u64,
+    /// How long ago the oldest pending item was accepted, in seconds.
+    pub oldest_pending_s: Option<u64>,
+    /// Unknown items that only a person can settle.
+    pub parked: u64,
+    /// By destination.
+    pub destinations: BTreeMap<String, DestinationStatus>,
+    /// What does not belong into the spool.
+    pub foreign: Vec<String>,
+    /// The last tick's line.
+    pub last_tick: Option<Value>,
+}
+
+/// One destination's part.
+#[derive(Clone, Debug, Serialize)]
+pub struct DestinationStatus {
+    /// Items by state.
+    #[serde(flatten)]
+    pub states: BTreeMap<State, u64>,
+    /// Unknown items that only a person can settle.
+    pub parked: u64,
+    /// Why and until when nothing but a trying item is sent.
+    pub suspended: Option<Suspended>,
+    /// An operator holds the whole destination.
+    pub operator_hold: bool,
+    /// It is in the configuration.
+    pub configured: bool,
+}
+
+/// A suspension, as `status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Suspended {
+    /// Why.
+    pub reason: Reason,
+    /// When one item is tried; null when only a person ends it.
+    pub until: Option<UnixMs>,
+}
+
+/// Looks at a store.
+///
+/// # Errors
+///
+/// The first [`StoreError`] met.
+pub fn look(
+    store: &dyn Store,
+    spool: String,
+    configured: &dyn Fn(&str) -> bool,
+    known: &[DestName],
+    now: UnixMs,
+) -> Result<Status, StoreError> {
+    let counts = store.counts()?;
+    let mut states: BTreeMap<State, u64> = State::ALL.map(|state| (state, 0)).into();
+    let mut destinations = BTreeMap::new();
+    let found = counts.destinations.keys().cloned();
+    let names: std::collections::BTreeSet<String> =
+        found.chain(known.iter().map(ToString::to_string)).collect();
+    for name in names {
+        let mut own: BTreeMap<State, u64> = State::ALL.map(|state| (state, 0)).into();
+        for (state, count) in counts.destinations.get(&name).into_iter().flatten() {
+            *own.entry(*state).or_default() += count;
+            *states.entry(*state).or_default() += count;
+        }
+        let memory = match name.parse::<DestName>() {
+            Ok(parsed) => store.memory(&parsed)?,
+            Err(_) => crate::store::Memory::default(),
+        };
+        let suspended = memory.suspended.map(|suspension| Suspended {
+            reason: suspension.reason,
+            until: suspension.until,
+        });
+        let status = DestinationStatus {
+            states: own,
+            parked: counts.parked.get(&name).copied().unwrap_or(0),
+            suspended,
+            operator_hold: store.destination_hold(&name)?.is_some(),
+            configured: configured(&name),
+        };
+        destinations.insert(name, status);
+    }
+    Ok(Status {
+        at: now,
+        spool,
+        states,
+        corrupt: counts.corrupt,
+        incoming: counts.incoming,
+        oldest_pending_s: counts.oldest_pending.map(|at| now.since(at) / 1000),
+        parked: counts.parked.values().sum(),
+        destinations,
+        foreign: counts.foreign,
+        last_tick: store.last_tick()?,
+    })
+}
