@@ -100,7 +100,7 @@ fn every_default_case() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("data/default_cases.json")).unwrap();
     assert_eq!(cases.len(), 71);
     let rules = RuleSet::default_only();
-    let mut report = String::new();
+    let mut report = Vec::new();
     for case in &cases {
         let outcome = case.outcome();
         let verdict = classify(
@@ -114,10 +114,10 @@ fn every_default_case() {
             },
         );
         for difference in case.differences(&verdict) {
-            report.push_str(&format!("{} by {}: {difference}\n", case.id, verdict.rule));
+            report.push(format!("{} by {}: {difference}", case.id, verdict.rule));
         }
     }
-    assert!(report.is_empty(), "\n{report}");
+    assert!(report.is_empty(), "{report:#?}");
 }
 
 fn header() -> impl Strategy<Value = (String, String)> {
