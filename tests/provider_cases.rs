@@ -120,6 +120,28 @@ fn every_default_case() {
     assert!(report.is_empty(), "{report:#?}");
 }
 
+#[test]
+fn only_a_2xx_is_confirmed() {
+    for status in 0..=1_000 {
+        let outcome = Outcome::Answered(Answer {
+            status,
+            headers: vec![("idempotent-replayed".to_owned(), "true".to_owned())],
+            body: br#"{"ok":true}"#.to_vec(),
+            cut: false,
+        });
+        let exchange = Exchange {
+            outcome: &outcome,
+            method: "PUT",
+            prior_maybe: true,
+            key_sent: true,
+            at: UnixMs(0),
+        };
+        let verdict = classify(&RuleSet::default_only(), &exchange);
+        let success = (200..300).contains(&status);
+        assert_eq!(verdict.state == State::Confirmed, success, "{status}");
+    }
+}
+
 fn header() -> impl Strategy<Value = (String, String)> {
     let name = prop_oneof![
         Just("retry-after".to_owned()),

@@ -944,6 +944,16 @@ fn the_default_tables_expressions() {
         (400, "Your API key has expired", "400-auth"),
         (400, "Invalid API key provided", "400-auth"),
         (400, "The access token is not valid", "400-auth"),
+        (
+            400,
+            r#"{"errors":["application token is invalid"]}"#,
+            "400-auth",
+        ),
+        (
+            403,
+            "cannot be done due to slowmode rate limit",
+            "throttled",
+        ),
         (400, r#"{"reason":"BadDeviceToken"}"#, "4xx"),
         (400, "Invalid token id: tok_1", "4xx"),
         (400, "unexpected token } in JSON", "4xx"),
