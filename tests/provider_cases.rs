@@ -100,7 +100,7 @@ fn every_default_case() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("data/default_cases.json")).unwrap();
     assert_eq!(cases.len(), 71);
     let rules = RuleSet::default_only();
-    let mut report = String::new();
+    let mut report = Vec::new();
     for case in &cases {
         let outcome = case.outcome();
         let verdict = classify(
@@ -114,10 +114,32 @@ fn every_default_case() {
             },
         );
         for difference in case.differences(&verdict) {
-            report.push_str(&format!("{} by {}: {difference}\n", case.id, verdict.rule));
+            report.push(format!("{} by {}: {difference}", case.id, verdict.rule));
         }
     }
-    assert!(report.is_empty(), "\n{report}");
+    assert!(report.is_empty(), "{report:#?}");
+}
+
+#[test]
+fn only_a_2xx_is_confirmed() {
+    for status in 0..=1_000 {
+        let outcome = Outcome::Answered(Answer {
+            status,
+            headers: vec![("idempotent-replayed".to_owned(), "true".to_owned())],
+            body: br#"{"ok":true}"#.to_vec(),
+            cut: false,
+        });
+        let exchange = Exchange {
+            outcome: &outcome,
+            method: "PUT",
+            prior_maybe: true,
+            key_sent: true,
+            at: UnixMs(0),
+        };
+        let verdict = classify(&RuleSet::default_only(), &exchange);
+        let success = (200..300).contains(&status);
+        assert_eq!(verdict.state == State::Confirmed, success, "{status}");
+    }
 }
 
 fn header() -> impl Strategy<Value = (String, String)> {

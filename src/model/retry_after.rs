@@ -177,15 +177,6 @@ fn up(ms: f64) -> Option<u64> {
     (!seconds.is_nan()).then(|| seconds.clamp(0.0, SECONDS_MAX) as u64 * 1_000)
 }
 
-/// Splits a text that begins with a decimal number after that number.
-fn leading_number(text: &str) -> Option<(f64, &str)> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
-    Some((number(digits.trim_end_matches('.'))?, rest))
-}
-
 /// `34.2s`, `50ms`, `1h30m`: numbers with short units, back to back.
 fn duration(text: &str) -> Option<u64> {
     let mut rest = text.trim();
@@ -194,12 +185,15 @@ fn duration(text: &str) -> Option<u64> {
         return None;
     }
     while !rest.is_empty() {
-        let (count, tail) = leading_number(rest)?;
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (digits, tail) = rest.split_at(end);
         let end = tail
             .find(|c: char| c.is_ascii_digit())
             .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
-        total += count
+        total += number(digits)?
             * match unit {
                 "ns" => 1e-6,
                 "us" | "µs" => 1e-3,
@@ -220,12 +214,16 @@ fn unit(text: &str) -> Option<u64> {
     let mut rest = text;
     loop {
         rest = &rest[rest.find(|c: char| c.is_ascii_digit())?..];
-        let (count, tail) = leading_number(rest)?;
-        let word = tail.trim_start_matches([' ', '-', '\t', '.']);
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (digits, tail) = rest.split_at(end);
+        let word = tail.trim_start_matches([' ', '-', '\t']);
         let end = word
             .find(|c: char| !c.is_ascii_alphabetic())
             .unwrap_or(word.len());
-        if let Some(ms) = unit_ms(&word[..end].to_ascii_lowercase()) {
+        let unit = unit_ms(&word[..end].to_ascii_lowercase());
+        if let (Some(count), Some(ms)) = (number(digits), unit) {
             return up(count * ms);
         }
         rest = tail;
@@ -306,6 +304,7 @@ mod tests {
     const NOW: UnixMs = UnixMs(1_767_225_600_000);
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn every_form() {
         use WaitForm as F;
         let rows: &[(F, &str, Option<u64>, &str)] = &[
@@ -398,6 +397,12 @@ mod tests {
             ),
             (F::Unit, "1.5 seconds", Some(2), ""),
             (F::Unit, "24-hour", Some(86_400), ""),
+            (
+                F::Unit,
+                "v1.2.3: in 5 minutes",
+                Some(300),
+                "a version is no number",
+            ),
             (F::Unit, "later", None, ""),
             (F::Unit, "in 5 ", None, ""),
             (F::RateLimitT, "\"d\";r=0;t=30", Some(30), ""),

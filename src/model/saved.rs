@@ -104,12 +104,12 @@ fn head(lines: &mut Lines<'_>) -> Result<(Answer, String), SavedError> {
     };
     while let Some(line) = lines.next().filter(|line| !line.is_empty()) {
         // RFC 9112, 5.2: an obsolete fold goes on with the value before it.
-        if line.starts_with([' ', '\t']) {
-            if let Some((_, value)) = answer.headers.last_mut() {
-                value.push(' ');
-                value.push_str(line.trim());
-                continue;
-            }
+        if line.starts_with([' ', '\t'])
+            && let Some((_, value)) = answer.headers.last_mut()
+        {
+            value.push(' ');
+            value.push_str(line.trim());
+            continue;
         }
         match line.split_once(':') {
             Some((name, value)) if is_token(name) => answer
@@ -184,9 +184,20 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    /// Text, status, headers, body, cut, why.
+    type Row = (
+        &'static str,
+        u16,
+        &'static [(&'static str, &'static str)],
+        &'static str,
+        bool,
+        &'static str,
+    );
+
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn what_curl_prints() {
-        let rows: [(&str, u16, &[(&str, &str)], &str, bool, &str); 13] = [
+        let rows: [Row; 13] = [
             (
                 "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX: 1\r\n\r\nhi\r\n",
                 200,

@@ -6,22 +6,21 @@ use toml::de::DeTable;
 
 use super::Rule;
 use super::reader::Reader;
-use super::when::{Prior, Statuses, Way};
+use super::when::{Prior, Way, When};
 use crate::model::outcome::TransportClass;
 use crate::model::state::State;
 
 impl Reader {
-    /// Refuses what would break a guarantee, and what can have no effect.
+    /// Adds a fault for each; `span` is that of the condition.
     pub(super) fn lint(
         &mut self,
         rule: &Rule,
         certain: bool,
         table: &DeTable<'_>,
-        span: Range<usize>,
+        span: &Range<usize>,
     ) {
-        let when = &rule.when;
-        let asked = when.prior == Some(Prior::Maybe);
-        let classes: Vec<TransportClass> = when
+        let classes: Vec<TransportClass> = rule
+            .when
             .transport
             .iter()
             .flatten()
@@ -30,73 +29,93 @@ impl Reader {
                 Way::TruncatedBody => None,
             })
             .collect();
-        let needs_answer = when.status.is_some()
-            || when.text.is_some()
-            || !when.headers.is_empty()
-            || !when.json.is_empty();
-        if needs_answer && !classes.is_empty() {
-            self.fault_hint(
+        self.lint_condition(&rule.when, &classes, span);
+        if rule.state == State::Confirmed {
+            self.lint_confirmed(&rule.when, &classes, certain, span);
+        }
+        self.lint_sent(rule, &classes, span);
+        self.lint_keys(rule.state, table);
+    }
+
+    /// What can never match.
+    fn lint_condition(&mut self, when: &When, classes: &[TransportClass], span: &Range<usize>) {
+        let looks_inside = when.text.is_some() || !when.json.is_empty();
+        let needs_answer = looks_inside || when.status.is_some() || !when.headers.is_empty();
+        match classes.first() {
+            Some(class) if needs_answer => self.fault_hint(
                 span.clone(),
                 format!(
                     "with transport `{}` there is no answer to look into",
-                    classes[0].as_str()
+                    class.as_str()
                 ),
                 "leave out status, header, json and text, or make two rules",
-            );
-        }
-        let cut_only = when.transport.is_some() && classes.is_empty();
-        if cut_only && (when.text.is_some() || !when.json.is_empty()) {
-            self.fault(
+            ),
+            None if when.transport.is_some() && looks_inside => self.fault(
                 span.clone(),
                 "no rule looks into a body that was cut: this never matches",
+            ),
+            Some(_) | None => {}
+        }
+    }
+
+    /// G5: confirmed only from an answer that says so.
+    fn lint_confirmed(
+        &mut self,
+        when: &When,
+        classes: &[TransportClass],
+        certain: bool,
+        span: &Range<usize>,
+    ) {
+        if !classes.is_empty() {
+            self.fault(span.clone(), "no answer cannot confirm anything");
+            return;
+        }
+        let which = match &when.status {
+            None => "without `status` ",
+            Some(spans) if spans.iter().any(|span| span.meets(400, 599)) => "",
+            Some(_) => return,
+        };
+        if when.prior != Some(Prior::Maybe) && !certain {
+            self.fault_hint(
+                span.clone(),
+                format!("{which}the rule confirms from a 4xx or 5xx"),
+                "say `status = [\"2xx\"]`, or test `prior = \"maybe\"`, or set `certain = true`",
             );
         }
-        // G5: confirmed only from an answer that says so.
-        if rule.state == State::Confirmed {
-            let refusing = when.transport.is_none() || cut_only;
-            let reaches_errors = when.status.as_ref().is_none_or(|spans| {
-                spans
-                    .iter()
-                    .any(|Statuses(from, to)| *from < 600 && *to >= 400)
-            });
-            if !classes.is_empty() {
-                self.fault(span.clone(), "no answer cannot confirm anything");
-            } else if refusing && reaches_errors && !asked && !certain {
-                let which = if when.status.is_some() {
-                    ""
-                } else {
-                    "without `status` "
-                };
-                self.fault_hint(
-                    span.clone(),
-                    format!("{which}the rule confirms from a 4xx or 5xx"),
-                    "say `status = [\"2xx\"]`, or test `prior = \"maybe\"`, or set `certain = true`",
-                );
-            }
+    }
+
+    /// G6: what was sent, and not answered, may have been acted on.
+    fn lint_sent(&mut self, rule: &Rule, classes: &[TransportClass], span: &Range<usize>) {
+        let refused = match rule.state {
+            // The one exception is a switch of the default table: the owner's word.
+            State::Pending => rule.switch.is_none(),
+            State::Failed => rule.when.prior != Some(Prior::Maybe),
+            State::Unknown | State::Held | State::Confirmed => false,
+        };
+        let sent = classes.iter().find(|class| !class.is_not_sent());
+        if let Some(class) = sent.filter(|_| refused) {
+            self.fault_hint(
+                span.clone(),
+                format!(
+                    "after `{}` the receiver may have acted on it: it is not {}",
+                    class.as_str(),
+                    rule.state
+                ),
+                "use `unknown`; the destination's key decides whether it is sent again",
+            );
         }
-        // G6: what was sent, and not answered, may have been acted on.
-        let gives_up = rule.state == State::Failed && !asked;
-        if (rule.state == State::Pending || gives_up) && rule.switch.is_none() {
-            if let Some(class) = classes.iter().find(|class| !class.is_not_sent()) {
-                let (class, state) = (class.as_str(), rule.state);
-                self.fault_hint(
-                    span,
-                    format!("after `{class}` the receiver may have acted on it: it is not {state}"),
-                    "use `unknown`; the destination's key decides whether it is sent again",
-                );
-            }
-        }
-        let ended = rule.state.is_terminal();
-        if let Some(item) = table.get("retry").filter(|_| ended) {
+    }
+
+    /// Keys that have no meaning for the state.
+    fn lint_keys(&mut self, state: State, table: &DeTable<'_>) {
+        if let Some(item) = table.get("retry").filter(|_| state.is_terminal()) {
             self.fault(
                 item.span(),
-                format!("`retry` has no meaning where the state is {}", rule.state),
+                format!("`retry` has no meaning where the state is {state}"),
             );
         }
-        if let Some(item) = table
-            .get("receipt")
-            .filter(|_| rule.state != State::Confirmed)
-        {
+        let confirmed = state == State::Confirmed;
+        if let Some(item) = table.get("receipt").filter(|_| !confirmed) {
             self.fault(
                 item.span(),
                 "`receipt` has a meaning only where the state is confirmed",

@@ -204,16 +204,15 @@ impl Reader {
                     Switch::AtomicBody
                 }
             });
-        let (when, when_span) = match table.get("when") {
-            Some(item) => (self.when(item), item.span()),
-            None => {
-                self.fault_hint(
-                    span.clone(),
-                    "the rule has no `when`",
-                    "write `when = { status = [402] }`; `when = {}` matches every answer",
-                );
-                (When::default(), span.clone())
-            }
+        let (when, when_span) = if let Some(item) = table.get("when") {
+            (self.when(item), item.span())
+        } else {
+            self.fault_hint(
+                span.clone(),
+                "the rule has no `when`",
+                "write `when = { status = [402] }`; `when = {}` matches every answer",
+            );
+            return None;
         };
         let rule = Rule {
             name,
@@ -228,7 +227,7 @@ impl Reader {
             action,
             switch,
         };
-        self.lint(&rule, certain == Some(true), table, when_span);
+        self.lint(&rule, certain == Some(true), table, &when_span);
         Some(rule)
     }
 
@@ -508,20 +507,16 @@ impl Reader {
 
     fn reason(&mut self, item: Item<'_>) -> Option<Reason> {
         let text = self.text(item, "reason")?;
-        match Reason::parse(text) {
-            Ok(reason) => Some(reason),
-            Err(_) => {
-                let known = Reason::ALL.iter().map(|(known, _)| *known);
-                let hint = match nearest(text, known) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => {
-                        "use one of the closed list, or a name of your own that starts with `x_`"
-                            .into()
-                    }
-                };
-                self.fault_hint(item.span(), format!("`{text}` is not a reason"), hint);
-                None
-            }
+        let found = Reason::parse(text).ok();
+        if found.is_none() {
+            let known = Reason::ALL.iter().map(|(known, _)| *known);
+            let hint = match nearest(text, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "use one of the closed list, or a name of your own that starts with `x_`"
+                    .to_owned(),
+            };
+            self.fault_hint(item.span(), format!("`{text}` is not a reason"), hint);
         }
+        found
     }
 }

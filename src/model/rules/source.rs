@@ -13,7 +13,7 @@ pub(super) enum Source {
     Header(String),
     /// The body as JSON.
     Json(Pointer),
-    /// The whole body as text: the first group that took part, or else the whole match.
+    /// The whole body as text: the groups that took part, or else the whole match.
     Text(Regex),
 }
 

@@ -65,6 +65,7 @@ fn rule(when: &str) -> RuleSet {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn each_condition() {
     let json = r#"{"ok":false,"n":1,"list":[{"code":"A"},{"code":7}],"msg":"Secondary limit"}"#;
     let with = |status| {
@@ -332,10 +333,8 @@ fn each_way_to_name_a_wait() {
         ("retry = { fixed = 0.5 }", Some(1), "up"),
     ];
     for (retry, want, why) in rows {
-        let text = format!(
-            "[[rule]]\nstate = 'pending'\nreason = 'rate_limited'\nwhen = {{}}\n{}\n",
-            retry
-        );
+        let text =
+            format!("[[rule]]\nstate = 'pending'\nreason = 'rate_limited'\nwhen = {{}}\n{retry}\n");
         let verdict = judge(&set("d", &text), &answer(200, &headers, body));
         assert_eq!(
             verdict.wait_ms,
@@ -485,6 +484,7 @@ fn a_hold_after_sending_is_maybe_acted() {
 
 /// Every fault: the rule's text after `[[rule]]`, the place it names, and its words.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn every_fault_and_lint() {
     const OK: &str = "state = 'held'\nreason = 'transient'\n";
     const CONFIRM: &str = "state = 'confirmed'\nreason = 'accepted'\n";
@@ -944,6 +944,16 @@ fn the_default_tables_expressions() {
         (400, "Your API key has expired", "400-auth"),
         (400, "Invalid API key provided", "400-auth"),
         (400, "The access token is not valid", "400-auth"),
+        (
+            400,
+            r#"{"errors":["application token is invalid"]}"#,
+            "400-auth",
+        ),
+        (
+            403,
+            "cannot be done due to slowmode rate limit",
+            "throttled",
+        ),
         (400, r#"{"reason":"BadDeviceToken"}"#, "4xx"),
         (400, "Invalid token id: tok_1", "4xx"),
         (400, "unexpected token } in JSON", "4xx"),
@@ -1016,8 +1026,8 @@ fn statuses_that_depend_on_more_than_the_number() {
         let verdict = classify(
             &RuleSet::default_only(),
             &Exchange {
-                key_sent,
                 prior_maybe,
+                key_sent,
                 ..exchange(&outcome)
             },
         );

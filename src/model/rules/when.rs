@@ -148,6 +148,11 @@ impl Statuses {
     fn holds(self, status: u16) -> bool {
         (self.0..=self.1).contains(&status)
     }
+
+    /// Whether any status from `from` to `to` is among them.
+    pub(super) fn meets(self, from: u16, to: u16) -> bool {
+        self.0 <= to && self.1 >= from
+    }
 }
 
 fn any_or_absent(test: &Test, values: impl Iterator<Item = Value>) -> bool {
