@@ -1,0 +1,130 @@
+//! Error → exit code and hint, in one place.
+
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+use crate::store::StoreError;
+
+/// An error of a command's own, with its exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The words on the command line do not go together. Exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// What was given is not acceptable. Exit code 65.
+    #[error("{0}")]
+    Data(String),
+    /// There is no such item or file. Exit code 66.
+    #[error("{0}")]
+    NoInput(String),
+    /// It was done, but not all of it. Exit code 1.
+    #[error("{0}")]
+    Partly(String),
+    /// Standard output cannot be written. Exit code 74.
+    #[error("cannot write the results")]
+    Output(#[source] std::io::Error),
+    /// A file of the user's cannot be read. Exit code 74, or 66 if it is not there.
+    #[error("cannot read {path}")]
+    Input {
+        /// Which.
+        path: String,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The exit code of an error, and what to do next.
+#[must_use]
+pub fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
+    for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<CliError>() {
+            return of_cli(error);
+        }
+        if let Some(error) = cause.downcast_ref::<StoreError>() {
+            return of_store(error);
+        }
+        if let Some(error) = cause.downcast_ref::<ConfigError>() {
+            return (78, of_config(error));
+        }
+    }
+    (70, Some("this is a bug in tickpost; nothing was lost".to_owned()))
+}
+
+fn of_cli(error: &CliError) -> (u8, Option<String>) {
+    match error {
+        CliError::Usage(_) => (2, None),
+        CliError::Data(_) => (65, None),
+        CliError::NoInput(_) => (66, None),
+        CliError::Partly(_) => (1, None),
+        CliError::Output(_) => (74, None),
+        CliError::Input { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => (66, None),
+            std::io::ErrorKind::PermissionDenied => (77, None),
+            _ => (74, None),
+        },
+    }
+}
+
+fn of_config(error: &ConfigError) -> Option<String> {
+    match error {
+        ConfigError::Faults(_) => {
+            Some("nothing was touched; mend the configuration and look at it with `tickpost config check`".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn of_store(error: &StoreError) -> (u8, Option<String>) {
+    let (code, hint) = match error {
+        StoreError::Missing { .. } => (
+            73,
+            "make one with `tickpost --spool DIR init`, or name another with --spool or $TICKPOST_SPOOL",
+        ),
+        StoreError::NotCreatable { .. } => (
+            73,
+            "make its parent directory, or name a place that you may write to with --spool",
+        ),
+        StoreError::Locked { .. } => (75, "try again later, or wait for it with `--wait SECONDS`"),
+        StoreError::NotOwner { .. } => (
+            77,
+            "run it as the spool's owner, for example `sudo -u OWNER tickpost …`",
+        ),
+        StoreError::FormatTooNew { .. } => {
+            (78, "nothing was touched; use the newer tickpost that wrote it")
+        }
+        StoreError::BadSpoolFile { .. } => (
+            78,
+            "nothing was touched; put the file back from a backup of this spool",
+        ),
+        StoreError::Copied { .. } => (
+            78,
+            "two spools with the same items would send them twice. If the original is gone for good, write the lock's inode into lock_inode of spool.json; what the original had sent since the copy would be sent again",
+        ),
+        StoreError::Network { .. } => (
+            78,
+            "locks and syncs cannot be relied on there; use a local disk, or set `allow_network_filesystem = true` in [store] of the configuration",
+        ),
+        StoreError::Exists { .. } => (65, "nothing was changed"),
+        StoreError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied => (77, "the spool's owner must be able to write it"),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => (
+                74,
+                "make room on the disk and run the command again; what was recorded is not lost",
+            ),
+            _ => (
+                74,
+                "nothing more was done; what was recorded is not lost, and the next tick goes on from there",
+            ),
+        },
+        StoreError::Poisoned => (74, "look at the first error; run the command again"),
+        StoreError::Encode { .. } => (70, "this is a bug in tickpost; nothing was lost"),
+    };
+    (code, Some(hint.to_owned()))
+}
+
+/// A code as the process ends with it.
+#[must_use]
+pub fn code(code: u8) -> ExitCode {
+    ExitCode::from(code)
+}
