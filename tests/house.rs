@@ -272,9 +272,8 @@ fn check_layers(path: &str, blanked: &str, crates: &BTreeSet<String>, faults: &m
         let parts: Vec<&str> = found.text.split("::").collect();
         let ups = parts.iter().take_while(|part| **part == "super").count();
         let other = match parts[0] {
-            "crate" => parts.get(1),
-            // A binary sees its library under this name.
-            "tickpost" => parts.get(1),
+            // A binary sees its library under the package's name.
+            "crate" | "tickpost" => parts.get(1),
             "super" if ups >= depth => parts.get(ups).filter(|name| is_layer(name)),
             _ => None,
         };

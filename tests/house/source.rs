@@ -3,13 +3,13 @@
 
 /// A path such as `crate::store::disk`, and the line that it begins on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
-    pub line: usize,
-    pub text: String,
+pub(crate) struct Path {
+    pub(crate) line: usize,
+    pub(crate) text: String,
 }
 
 /// The text with every comment, string and character literal turned into blanks. Lines stay.
-pub fn blank(text: &str) -> String {
+pub(crate) fn blank(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -100,7 +100,7 @@ fn end_of_escaped(body: &[char], quote: char) -> Option<usize> {
 }
 
 /// Blanked text with every item under `#[cfg(test)]` blanked too.
-pub fn without_tests(blanked: &str) -> String {
+pub(crate) fn without_tests(blanked: &str) -> String {
     let mut out = blanked.to_owned();
     let mark = "#[cfg(test)]";
     while let Some(start) = out.find(mark) {
@@ -128,7 +128,7 @@ pub fn without_tests(blanked: &str) -> String {
 
 /// Every path in blanked text, with the groups of `use` spelled out: `use a::{b, c::d}` holds
 /// `a::b` and `a::c::d`. A name alone is a path only after `use`.
-pub fn paths(blanked: &str) -> Vec<Path> {
+pub(crate) fn paths(blanked: &str) -> Vec<Path> {
     let chars: Vec<char> = blanked.chars().collect();
     let mut found = Vec::new();
     let mut at = 0;
