@@ -1,4 +1,5 @@
 //! tickpost: sendmail for HTTP APIs.
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;
