@@ -21,7 +21,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `cli` | the commands: arguments, output, exit codes and hints |
+//! | [`cli`] | the commands: arguments, output, exit codes and hints |
 //! | [`engine`] | one tick: recover, take what is due, claim, send, classify, settle; suspension, rates, notices |
 //! | [`view`] | what `status`, `list` and `show` tell: pictures of a store |
 //! | [`store`] | the contract of storage, and the spool on disk; [`store::disk`] is the only writer there |
@@ -55,6 +55,7 @@
 //! Outside the promise: two spools that feed one destination share no rate, order or keys; and a
 //! snapshot that is restored and started again sends again what it holds as pending.
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;

@@ -1,2 +1,7 @@
 //! The command; all of it is in the library.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tickpost::cli::main()
+}

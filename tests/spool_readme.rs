@@ -68,6 +68,7 @@ fn envelope(id: &str, destination: &str, enqueued_at: UnixMs, path: &str, body: 
         not_before: None,
         not_after: None,
         notice: false,
+        retry_of: None,
     }
 }
 

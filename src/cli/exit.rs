@@ -1,5 +1,6 @@
 //! Error → exit code and hint, in one place.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
@@ -7,7 +8,7 @@ use crate::store::StoreError;
 
 /// An error of a command's own, with its exit code.
 #[derive(Debug, thiserror::Error)]
-pub enum CliError {
+pub(super) enum CliError {
     /// The words on the command line do not go together. Exit code 2.
     #[error("{0}")]
     Usage(String),
@@ -20,6 +21,9 @@ pub enum CliError {
     /// It was done, but not all of it. Exit code 1.
     #[error("{0}")]
     Partly(String),
+    /// The configuration refers to what cannot be read. Exit code 78.
+    #[error("{0}")]
+    Config(String),
     /// Standard output cannot be written. Exit code 74.
     #[error("cannot write the results")]
     Output(#[source] std::io::Error),
@@ -36,7 +40,7 @@ pub enum CliError {
 
 /// The exit code of an error, and what to do next.
 #[must_use]
-pub fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
+pub(super) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     for cause in error.chain() {
         if let Some(error) = cause.downcast_ref::<CliError>() {
             return of_cli(error);
@@ -48,7 +52,10 @@ pub fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             return (78, of_config(error));
         }
     }
-    (70, Some("this is a bug in tickpost; nothing was lost".to_owned()))
+    (
+        70,
+        Some("this is a bug in tickpost; nothing was lost".to_owned()),
+    )
 }
 
 fn of_cli(error: &CliError) -> (u8, Option<String>) {
@@ -57,22 +64,21 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::Data(_) => (65, None),
         CliError::NoInput(_) => (66, None),
         CliError::Partly(_) => (1, None),
-        CliError::Output(_) => (74, None),
-        CliError::Input { source, .. } => match source.kind() {
-            std::io::ErrorKind::NotFound => (66, None),
-            std::io::ErrorKind::PermissionDenied => (77, None),
-            _ => (74, None),
-        },
+        CliError::Config(_) => (78, None),
+        CliError::Input { source, .. } if source.kind() == ErrorKind::NotFound => (66, None),
+        CliError::Input { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            (77, None)
+        }
+        CliError::Input { .. } | CliError::Output(_) => (74, None),
     }
 }
 
 fn of_config(error: &ConfigError) -> Option<String> {
-    match error {
-        ConfigError::Faults(_) => {
-            Some("nothing was touched; mend the configuration and look at it with `tickpost config check`".to_owned())
-        }
-        _ => None,
-    }
+    let is_fault = !error.faults().is_empty();
+    is_fault.then(|| {
+        "nothing was touched; mend the configuration and look at it with `tickpost config check`"
+            .to_owned()
+    })
 }
 
 fn of_store(error: &StoreError) -> (u8, Option<String>) {
@@ -90,9 +96,10 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             77,
             "run it as the spool's owner, for example `sudo -u OWNER tickpost …`",
         ),
-        StoreError::FormatTooNew { .. } => {
-            (78, "nothing was touched; use the newer tickpost that wrote it")
-        }
+        StoreError::FormatTooNew { .. } => (
+            78,
+            "nothing was touched; use the newer tickpost that wrote it",
+        ),
         StoreError::BadSpoolFile { .. } => (
             78,
             "nothing was touched; put the file back from a backup of this spool",
@@ -106,25 +113,29 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             "locks and syncs cannot be relied on there; use a local disk, or set `allow_network_filesystem = true` in [store] of the configuration",
         ),
         StoreError::Exists { .. } => (65, "nothing was changed"),
-        StoreError::Io { source, .. } => match source.kind() {
-            std::io::ErrorKind::PermissionDenied => (77, "the spool's owner must be able to write it"),
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => (
-                74,
-                "make room on the disk and run the command again; what was recorded is not lost",
-            ),
-            _ => (
-                74,
-                "nothing more was done; what was recorded is not lost, and the next tick goes on from there",
-            ),
-        },
+        StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            (77, "the spool's owner must be able to write it")
+        }
+        StoreError::Io { source, .. } if is_full(source) => (
+            74,
+            "make room on the disk and run the command again; what was recorded is not lost",
+        ),
+        StoreError::Io { .. } => (
+            74,
+            "nothing more was done; what was recorded is not lost, and the next tick goes on from there",
+        ),
         StoreError::Poisoned => (74, "look at the first error; run the command again"),
         StoreError::Encode { .. } => (70, "this is a bug in tickpost; nothing was lost"),
     };
     (code, Some(hint.to_owned()))
 }
 
+fn is_full(source: &std::io::Error) -> bool {
+    [ErrorKind::StorageFull, ErrorKind::QuotaExceeded].contains(&source.kind())
+}
+
 /// A code as the process ends with it.
 #[must_use]
-pub fn code(code: u8) -> ExitCode {
+pub(super) fn code(code: u8) -> ExitCode {
     ExitCode::from(code)
 }

@@ -48,6 +48,10 @@ pub(super) struct Learned {
 }
 
 /// One destination in one tick.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts of one tick, not a state in disguise"
+)]
 pub(super) struct Lane {
     pub(super) destination: Arc<Destination>,
     pub(super) memory: Memory,
@@ -228,22 +232,14 @@ impl Lane {
             if auth || self.memory.held_in_a_row.len() >= HELD_MAX {
                 return match verdict.wait_ms {
                     Some(wait_ms) => self.suspend(&verdict.reason, Some(now.plus(wait_ms)), now),
-                    None => self.suspend_growing(
-                        &verdict.reason,
-                        15 * MINUTE_MS,
-                        60 * MINUTE_MS,
-                        now,
-                    ),
+                    None => {
+                        self.suspend_growing(&verdict.reason, 15 * MINUTE_MS, 60 * MINUTE_MS, now)
+                    }
                 };
             }
             // Held for the same cause as the suspension it was to try.
             if self.mode == Mode::Trying {
-                return self.suspend_growing(
-                    &verdict.reason,
-                    15 * MINUTE_MS,
-                    60 * MINUTE_MS,
-                    now,
-                );
+                return self.suspend_growing(&verdict.reason, 15 * MINUTE_MS, 60 * MINUTE_MS, now);
             }
             return Learned::default();
         }

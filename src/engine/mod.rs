@@ -2,10 +2,13 @@
 //!
 //! # Order of writes
 //!
-//! 1. The claim is durable before the first byte leaves. 2. The request is sent. 3. The settle
-//! is in the journal as soon as the answer is known, and durable with the next claims or within
-//! a tenth of a second. A crash before 1 leaves the item pending and nothing was sent; from then
-//! until 3 it is unknown, and the next tick says so.
+//! 1. The claim is durable before the first byte leaves.
+//! 2. The request is sent.
+//! 3. The settle is in the journal as soon as the answer is known, and durable with the next
+//!    claims or within a tenth of a second.
+//!
+//! A crash before 1 leaves the item pending and nothing was sent; from then until 3 it is
+//! unknown, and the next tick says so.
 //!
 //! # Failure
 //!
@@ -124,8 +127,7 @@ impl Engine<'_> {
         })?;
         let mut report = Report::begin(now);
         let last = self.store.last_tick()?;
-        report.clock_suspect =
-            suspicion::check(last.as_ref(), now, self.clock.boot().as_ref());
+        report.clock_suspect = suspicion::check(last.as_ref(), now, self.clock.boot().as_ref());
         let suspect = report.clock_suspect.is_some();
         Tick {
             engine: self,
@@ -166,6 +168,7 @@ impl Tick<'_, '_> {
         self.open_lanes()?;
         self.wake()?;
         self.deliver(begun_ms)?;
+        self.tell(begun_ms)?;
         self.remember()?;
         self.close(begun_ms)
     }
@@ -201,21 +204,25 @@ impl Tick<'_, '_> {
             if wanted.is_some_and(|wanted| *wanted != name) {
                 continue;
             }
-            let Some(destination) = self.engine.config.destinations.get(&name) else {
-                self.unconfigured(&name)?;
-                continue;
-            };
-            let memory = self.engine.store.memory(&name)?;
-            let mut lane = Lane::new(Arc::new(destination.clone()), memory, now);
-            if self.suspect {
-                lane.quota = SUSPECT_BURST;
-            }
-            lane.operator_hold = self.engine.store.destination_hold(name.as_str())?.is_some();
-            self.lanes.push(lane);
+            self.open_lane(&name, now)?;
         }
         for index in 0..self.lanes.len() {
             self.notice_changed_cause(index)?;
         }
+        Ok(())
+    }
+
+    fn open_lane(&mut self, name: &DestName, now: UnixMs) -> Result<(), StoreError> {
+        let Some(destination) = self.engine.config.destinations.get(name) else {
+            return self.unconfigured(name);
+        };
+        let memory = self.engine.store.memory(name)?;
+        let mut lane = Lane::new(Arc::new(destination.clone()), memory, now);
+        if self.suspect {
+            lane.quota = SUSPECT_BURST;
+        }
+        lane.operator_hold = self.engine.store.destination_hold(name.as_str())?.is_some();
+        self.lanes.push(lane);
         Ok(())
     }
 
@@ -364,6 +371,23 @@ impl Tick<'_, '_> {
         }
         self.put_back_ready()?;
         self.session.sync()
+    }
+
+    /// Whoever is to be told is told at once: the notices become items and are sent. A notice
+    /// never causes another.
+    fn tell(&mut self, begun_ms: u64) -> Result<(), StoreError> {
+        if self.report.stopped_by != StoppedBy::Done {
+            // The next tick sends them: accepted when this one closes.
+            return Ok(());
+        }
+        let now = self.now();
+        for name in self.session.publish(now)? {
+            match lane_of(&mut self.lanes, &name) {
+                Some(lane) => lane.dry = false,
+                None => self.open_lane(&name, now)?,
+            }
+        }
+        self.deliver(begun_ms)
     }
 
     fn stop_cause(&self, begun_ms: u64) -> Option<StoppedBy> {
@@ -793,9 +817,7 @@ impl Tick<'_, '_> {
 }
 
 fn lane_of<'l>(lanes: &'l mut [Lane], name: &DestName) -> Option<&'l mut Lane> {
-    lanes
-        .iter_mut()
-        .find(|lane| lane.destination.name == *name)
+    lanes.iter_mut().find(|lane| lane.destination.name == *name)
 }
 
 /// What an item's turn brings.
@@ -880,6 +902,7 @@ fn interrupted_event(
 }
 
 /// Who is told of an event: the item's own addresses always, the configured ones as they wish.
+#[must_use]
 pub fn notices(config: &Config, item: &Item, event: &Event) -> Vec<Notice> {
     let NotifyOn {
         held,

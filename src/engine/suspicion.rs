@@ -14,7 +14,11 @@ const OFF_MS: u64 = 90 * DAY_MS;
 
 /// Why the clock is suspect; `None` if nothing speaks against it.
 #[must_use]
-pub(super) fn check(last: Option<&Value>, now: UnixMs, boot: Option<&(String, u64)>) -> Option<String> {
+pub(super) fn check(
+    last: Option<&Value>,
+    now: UnixMs,
+    boot: Option<&(String, u64)>,
+) -> Option<String> {
     let last = last?;
     let text = |name: &str| last.get(name).and_then(Value::as_str);
     let ended_at = UnixMs::parse(text("ended_at")?).ok()?;
@@ -31,9 +35,7 @@ pub(super) fn check(last: Option<&Value>, now: UnixMs, boot: Option<&(String, u6
         _ => ended_at.plus(OFF_MS),
     };
     (now > far).then(|| {
-        format!(
-            "the clock leapt ahead: it stands at {now}, and the last tick ended at {ended_at}"
-        )
+        format!("the clock leapt ahead: it stands at {now}, and the last tick ended at {ended_at}")
     })
 }
 
@@ -51,18 +53,52 @@ mod tests {
         let same = |up_ms| Some(("a".to_owned(), up_ms));
         let other = Some(("b".to_owned(), 5_000));
         let rows = [
-            ("2026-11-29T11:59:59.999Z", same(1_000_000), true, "before the last tick"),
-            ("2026-11-29T12:01:00.000Z", same(1_060_000), false, "as it should be"),
-            ("2026-11-29T13:01:00.000Z", same(1_060_000), true, "an hour ahead of the boot clock"),
-            ("2026-11-29T13:01:00.000Z", other.clone(), false, "another boot tells nothing"),
-            ("2027-02-27T11:00:00.000Z", other.clone(), false, "off for 90 days"),
-            ("2027-02-28T13:00:00.000Z", other, true, "off for longer than that"),
+            (
+                "2026-11-29T11:59:59.999Z",
+                same(1_000_000),
+                true,
+                "before the last tick",
+            ),
+            (
+                "2026-11-29T12:01:00.000Z",
+                same(1_060_000),
+                false,
+                "as it should be",
+            ),
+            (
+                "2026-11-29T13:01:00.000Z",
+                same(1_060_000),
+                true,
+                "an hour ahead of the boot clock",
+            ),
+            (
+                "2026-11-29T13:01:00.000Z",
+                other.clone(),
+                false,
+                "another boot tells nothing",
+            ),
+            (
+                "2027-02-27T11:00:00.000Z",
+                other.clone(),
+                false,
+                "off for 90 days",
+            ),
+            (
+                "2027-02-28T13:00:00.000Z",
+                other,
+                true,
+                "off for longer than that",
+            ),
             ("2027-02-28T13:00:00.000Z", None, true, "no boot clock"),
         ];
         for (now, boot, want, why) in rows {
             let got = check(Some(&line), at(now), boot.as_ref());
             assert_eq!(got.is_some(), want, "{why}: {got:?}");
         }
-        assert_eq!(check(None, at("1970-01-01T00:00:00Z"), None), None, "no last tick");
+        assert_eq!(
+            check(None, at("1970-01-01T00:00:00Z"), None),
+            None,
+            "no last tick"
+        );
     }
 }

@@ -42,6 +42,9 @@ pub struct Envelope {
     /// The requester's dedupe key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The item of which this is a deliberate repeat under a new id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<RequestId>,
     /// Not to be sent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<UnixMs>,

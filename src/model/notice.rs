@@ -275,6 +275,7 @@ impl Group {
             notify: Vec::new(),
             labels: BTreeMap::new(),
             key: None,
+            retry_of: None,
             not_before: None,
             not_after: None,
             notice: true,

@@ -72,8 +72,8 @@ pub fn attempt(policy: &Policy, verdict: &Verdict, outcome: &Outcome, s: &Settli
         && (s.before.maybe_acted || verdict.state == State::Unknown || verdict.maybe_acted);
     let attempts = s.before.attempts + u32::from(event.counts());
     // Our own death says nothing of the receiver: once, the repeat need not wait.
-    let first_interruption = *outcome == Outcome::Interrupted
-        && s.before.reason.as_ref() != Some(&Reason::INTERRUPTED);
+    let first_interruption =
+        *outcome == Outcome::Interrupted && s.before.reason.as_ref() != Some(&Reason::INTERRUPTED);
     let wait_ms = if first_interruption {
         0
     } else {

@@ -529,6 +529,14 @@ pub trait Session {
     /// The first [`StoreError`] met.
     fn tell(&mut self, notices: Vec<Notice>) -> Result<(), StoreError>;
 
+    /// Accepts the notices so far as items, so that they can be sent at once. Returns their
+    /// destinations.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn publish(&mut self, now: UnixMs) -> Result<Vec<DestName>, StoreError>;
+
     /// Remembers of a destination.
     ///
     /// # Errors

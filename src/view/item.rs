@@ -95,7 +95,9 @@ pub fn next(
             "nothing by itself; when the cause is mended, `tickpost retry {id}` tries it again"
         ),
         State::Held => match standing.due {
-            Some(due) => format!("it is given back by itself at {due}, or now by `tickpost release {id}`"),
+            Some(due) => {
+                format!("it is given back by itself at {due}, or now by `tickpost release {id}`")
+            }
             None => format!(
                 "when the cause is mended, `tickpost release {id}` sends it; `tickpost cancel {id}` gives it up"
             ),
@@ -108,7 +110,10 @@ pub fn next(
         }
         State::Unknown => match standing.due {
             Some(due) => format!("it is sent again with the same key at {due}"),
-            None => "it is being sent, or the tick that was sending it died; the next tick says which".to_owned(),
+            None => {
+                "it is being sent, or the tick that was sending it died; the next tick says which"
+                    .to_owned()
+            }
         },
         State::Pending => match &memory.suspended {
             Some(suspension) => {

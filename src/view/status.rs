@@ -93,14 +93,14 @@ pub fn look(
             reason: suspension.reason,
             until: suspension.until,
         });
-        let status = DestinationStatus {
+        let own_status = DestinationStatus {
             states: own,
             parked: counts.parked.get(&name).copied().unwrap_or(0),
             suspended,
             operator_hold: store.destination_hold(&name)?.is_some(),
             configured: configured(&name),
         };
-        destinations.insert(name, status);
+        destinations.insert(name, own_status);
     }
     Ok(Status {
         at: now,

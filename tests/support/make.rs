@@ -73,6 +73,7 @@ pub(crate) fn item(method: &str, path: &str, body: &[u8]) -> Envelope {
         notify: Vec::new(),
         labels: BTreeMap::new(),
         key: None,
+        retry_of: None,
         not_before: None,
         not_after: None,
         notice: false,

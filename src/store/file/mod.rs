@@ -80,6 +80,7 @@ pub struct FileStore {
     root: PathBuf,
     disk: Arc<dyn Disk>,
     lock_inode: u64,
+    created_at: UnixMs,
 }
 
 /// What [`FileStore::init`] did.
@@ -116,6 +117,10 @@ impl FileStore {
             move |source| StoreError::NotCreatable { path, source }
         };
         if disk.stat(root).is_err() {
+            if let Some(parent) = root.parent() {
+                // Not the spool's own, so with the user's umask.
+                std::fs::create_dir_all(parent).map_err(not_creatable(parent))?;
+            }
             disk.make_dir(root).map_err(not_creatable(root))?;
             if let Some(parent) = root.parent().filter(|p| !p.as_os_str().is_empty()) {
                 disk.sync_dir(parent).map_err(not_creatable(parent))?;
@@ -201,6 +206,7 @@ impl FileStore {
             root: root.to_owned(),
             disk,
             lock_inode: spool_file.lock_inode,
+            created_at: spool_file.created_at,
         })
     }
 
@@ -208,6 +214,12 @@ impl FileStore {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// When the spool was made.
+    #[must_use]
+    pub fn created_at(&self) -> UnixMs {
+        self.created_at
     }
 
     /// Checks that the caller may write: the spool's files must stay its owner's.

@@ -105,10 +105,11 @@ pub(super) fn apply(
                 .disk
                 .append(&path, keep, &line)
                 .map_err(|source| io_error("append to", &path, source))?;
-            if let (Some(due), false) = (event.due, event.state.is_terminal()) {
+            // The file's time is its due time as a hint; what has none is due at once.
+            if !event.state.is_terminal() {
                 store
                     .disk
-                    .set_mtime(&path, due)
+                    .set_mtime(&path, event.due.unwrap_or(event.at))
                     .map_err(|source| io_error("set the time of", &path, source))?;
             }
         }

@@ -192,7 +192,8 @@ impl<'a> FileSession<'a> {
             .map_err(|source| io_error("sync", &self.store.root, source))
     }
 
-    /// Everything in its place and durable, the notices accepted, the journal gone.
+    /// Everything in its place and durable, the notices accepted, the journal gone. Nothing is
+    /// in hand, or [`Session::close`] has noted on the files when it was claimed.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.flush()?;
         for envelope in self.notices.envelopes(self.now) {
@@ -394,7 +395,14 @@ impl<'a> FileSession<'a> {
         }
         for place in listing.to_file {
             if let Got::Item(item, bytes_good) = self.get(&place)? {
-                self.refile(&place, &item, bytes_good)?;
+                let moved = self.refile(&place, &item, bytes_good)?;
+                if !moved && place.slot == Slot::Root {
+                    // It is due, and somebody has touched its file's time: mend the hint.
+                    let path = self.store.path(&place.path());
+                    let disk = &self.store.disk;
+                    disk.set_mtime(&path, now)
+                        .map_err(|source| io_error("set the time of", &path, source))?;
+                }
             }
         }
         Ok(())
@@ -801,6 +809,25 @@ impl Session for FileSession<'_> {
                 session.notices.add(notice);
             }
             session.journal()?.append(&Record::Tell { notices })
+        })
+    }
+
+    fn publish(&mut self, now: UnixMs) -> Result<Vec<DestName>, StoreError> {
+        self.guard(|session| {
+            session.now = now;
+            let envelopes = session.notices.envelopes(now);
+            let mut names: Vec<DestName> = envelopes.into_iter().map(|e| e.destination).collect();
+            names.sort();
+            names.dedup();
+            if names.is_empty() {
+                return Ok(names);
+            }
+            session.checkpoint()?;
+            for name in &names {
+                // What was listed before does not know of them.
+                session.windows.remove(name);
+            }
+            Ok(names)
         })
     }
 

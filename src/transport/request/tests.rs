@@ -70,6 +70,7 @@ fn envelope(path: &str, body: &str) -> Envelope {
         notify: vec![],
         labels: BTreeMap::new(),
         key: None,
+        retry_of: None,
         not_before: None,
         not_after: None,
         notice: false,

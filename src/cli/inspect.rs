@@ -1,0 +1,384 @@
+//! `status`, `list`, `show`: looking, without the lock.
+
+use std::path::PathBuf;
+
+use super::output::{self, style_of};
+use super::select::{self, Filters};
+use super::{Context, times};
+use crate::clock::{Clock as _, SystemClock};
+use crate::model::ids::DestName;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+use crate::store::{Found, Store};
+use crate::view::item::{Row, next};
+use crate::view::status::{Status, look};
+
+/// Example: `tickpost status`
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusArgs {}
+
+/// Example: `tickpost list --state held --reason auth_invalid --since 2h`
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    filters: Filters,
+}
+
+/// Example: `tickpost show 019adf3e`
+#[derive(Debug, clap::Args)]
+pub(super) struct ShowArgs {
+    /// Request ids, or unique beginnings of them; - reads ids from standard input
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+pub(super) fn status(context: &Context, _arguments: &StatusArgs) -> anyhow::Result<()> {
+    let store = context.store_to_read()?;
+    let config = context.config_if_any();
+    let known: Vec<DestName> = config
+        .as_ref()
+        .map(|config| config.destinations.keys().cloned().collect())
+        .unwrap_or_default();
+    let configured = |name: &str| {
+        config.as_ref().is_none_or(|config| {
+            config
+                .destinations
+                .keys()
+                .any(|known| known.as_str() == name)
+        })
+    };
+    let now = SystemClock::new().now();
+    let status = look(&store, context.whole_root(), &configured, &known, now)?;
+    if context.out.json {
+        return context.out.json(&status);
+    }
+    print_status(context, &status)
+}
+
+fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
+    let out = context.out;
+    out.line(&format!("spool {}", status.spool))?;
+    let mut rows = vec![
+        [
+            "destination",
+            "pending",
+            "unknown",
+            "parked",
+            "held",
+            "confirmed",
+            "failed",
+            "",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    let row = |name: &str, count: &dyn Fn(State) -> u64, parked: u64, note: String| {
+        vec![
+            name.to_owned(),
+            count(State::Pending).to_string(),
+            count(State::Unknown).to_string(),
+            parked.to_string(),
+            count(State::Held).to_string(),
+            count(State::Confirmed).to_string(),
+            count(State::Failed).to_string(),
+            note,
+        ]
+    };
+    for (name, own) in &status.destinations {
+        let mut notes = Vec::new();
+        if let Some(suspended) = &own.suspended {
+            let until = suspended
+                .until
+                .map_or_else(|| "a person releases it".to_owned(), times::local);
+            notes.push(format!("suspended ({}) until {until}", suspended.reason));
+        }
+        if own.operator_hold {
+            notes.push("held by an operator".to_owned());
+        }
+        if !own.configured {
+            notes.push("not configured: its items stay where they are".to_owned());
+        }
+        let count = |state| own.states.get(&state).copied().unwrap_or(0);
+        rows.push(row(name, &count, own.parked, notes.join("; ")));
+    }
+    let count = |state| status.states.get(&state).copied().unwrap_or(0);
+    rows.push(row("all", &count, status.parked, String::new()));
+    for line in output::table(&rows) {
+        out.line(&line)?;
+    }
+    if let Some(seconds) = status.oldest_pending_s {
+        out.line(&format!(
+            "the oldest pending item was accepted {} ago",
+            times::span(seconds * 1000)
+        ))?;
+    }
+    if status.parked > 0 {
+        out.line(&format!(
+            "{} parked: the receiver may have acted on it; look there, then `tickpost resolve` (`tickpost list --state unknown`)",
+            status.parked
+        ))?;
+    }
+    if status.corrupt > 0 {
+        out.line(&format!(
+            "{} files were set aside in corrupt/, each with its reason beside it",
+            status.corrupt
+        ))?;
+    }
+    for path in &status.foreign {
+        out.line(&format!("{} does not belong here", output::plain(path)))?;
+    }
+    let ended_at = status
+        .last_tick
+        .as_ref()
+        .and_then(|line| line.get("ended_at"))
+        .and_then(serde_json::Value::as_str)
+        .and_then(|text| UnixMs::parse(text).ok());
+    out.line(&match ended_at {
+        Some(at) => format!(
+            "the last tick ended {} ago",
+            times::span(status.at.since(at))
+        ),
+        None => "no tick has run yet".to_owned(),
+    })
+}
+
+pub(super) fn list(context: &Context, arguments: &ListArgs) -> anyhow::Result<()> {
+    let store = context.store_to_read()?;
+    let rows = arguments.filters.select(context, &store)?;
+    if context.out.json {
+        for (_, _, row) in &rows {
+            context.out.json(row)?;
+        }
+        return Ok(());
+    }
+    if rows.is_empty() {
+        context.out.say("no item fits");
+        return Ok(());
+    }
+    let mut lines = vec![
+        [
+            "request id",
+            "state",
+            "destination",
+            "reason",
+            "tries",
+            "accepted",
+            "due",
+            "by",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    lines.extend(rows.iter().map(|(_, _, row)| cells(row)));
+    for (index, line) in output::table(&lines).into_iter().enumerate() {
+        let state = index.checked_sub(1).and_then(|index| rows.get(index));
+        let line = match state {
+            // The state's word alone is coloured.
+            Some((_, _, row)) => {
+                let style = style_of(row.state);
+                line.replacen(
+                    row.state.as_str(),
+                    &format!("{style}{}{style:#}", row.state),
+                    1,
+                )
+            }
+            None => line,
+        };
+        context.out.line(&line)?;
+    }
+    Ok(())
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let state = if row.parked {
+        format!("{} (parked)", row.state)
+    } else {
+        row.state.to_string()
+    };
+    let by = [row.principal.as_deref(), row.thread.as_deref()];
+    vec![
+        row.request_id.to_string(),
+        state,
+        row.destination.clone(),
+        row.reason
+            .as_ref()
+            .map_or("-".to_owned(), ToString::to_string),
+        row.attempts.to_string(),
+        times::local(row.enqueued_at),
+        row.due.map_or("-".to_owned(), times::local),
+        output::plain(&by.into_iter().flatten().collect::<Vec<_>>().join(" ")),
+    ]
+}
+
+pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()> {
+    let store = context.store_to_read()?;
+    let config = context.config_if_any();
+    let root = PathBuf::from(context.whole_root());
+    for text in select::ids(&arguments.ids)? {
+        let found = select::find(&store, &text)?;
+        // It may move between being found and being read.
+        let item = match store.read(&found)? {
+            Some(item) => Some((found.clone(), item)),
+            None => match select::find(&store, &text) {
+                Ok(found) => store.read(&found)?.map(|item| (found, item)),
+                Err(_) => None,
+            },
+        };
+        let Some((found, item)) = item else {
+            return Err(super::exit::CliError::NoInput(format!(
+                "item `{text}` is moving; ask again"
+            ))
+            .into());
+        };
+        let file = root.join(&found.place).display().to_string();
+        let item = item.map_err(|damage| {
+            super::exit::CliError::Data(format!(
+                "{file} cannot be read: {damage}; the next tick sets it aside"
+            ))
+        })?;
+        let memory = store.memory(&item.envelope.destination)?;
+        let standing = item.standing();
+        let after = next(&found, &item, &standing, config.as_ref(), &memory);
+        if context.out.json {
+            context.out.json(&serde_json::json!({
+                "request_id": found.id,
+                "state": found.state,
+                "parked": found.parked,
+                "envelope": item.envelope,
+                "events": item.events,
+                "file": file,
+                "next": after,
+            }))?;
+        } else {
+            print_item(context, &found, &item, &file, &after)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_item(
+    context: &Context,
+    found: &Found,
+    item: &crate::model::item::Item,
+    file: &str,
+    after: &str,
+) -> anyhow::Result<()> {
+    let out = context.out;
+    let envelope = &item.envelope;
+    let standing = item.standing();
+    let style = style_of(found.state);
+    let parked = if found.parked { ", parked" } else { "" };
+    out.line(&format!(
+        "{}  {style}{}{style:#}{parked}",
+        found.id, found.state
+    ))?;
+    let field =
+        |name: &str, value: &str| out.line(&format!("  {name:<12} {}", output::plain(value)));
+    field("destination", envelope.destination.as_str())?;
+    if let Some(reason) = &standing.reason {
+        field("reason", &format!("{reason}: {}", reason.explain()))?;
+    }
+    let request = &envelope.request;
+    field(
+        "request",
+        &format!(
+            "{} {}",
+            request.method,
+            if request.path.is_empty() {
+                "/"
+            } else {
+                &request.path
+            }
+        ),
+    )?;
+    for (name, value) in &request.query {
+        field("query", &format!("{name}={value}"))?;
+    }
+    for (name, value) in &request.headers {
+        field("header", &format!("{name}: {value}"))?;
+    }
+    if let Some(content_type) = &request.content_type {
+        field("type", content_type)?;
+    }
+    let body = request.body_bytes().unwrap_or_default();
+    field(
+        "body",
+        &format!("{} bytes, SHA-256 {}", body.len(), request.body_sha256),
+    )?;
+    if !body.is_empty() {
+        let text = String::from_utf8_lossy(&body);
+        let short: String = text.chars().take(200).collect();
+        let more = if short.len() < text.len() { " …" } else { "" };
+        field("", &format!("{short}{more}"))?;
+    }
+    for (name, value) in [
+        ("principal", &envelope.requester.principal),
+        ("thread", &envelope.requester.thread),
+        ("key", &envelope.key),
+    ] {
+        if let Some(value) = value {
+            field(name, value)?;
+        }
+    }
+    for (name, value) in &envelope.labels {
+        field("label", &format!("{name}={value}"))?;
+    }
+    for name in &envelope.notify {
+        field("notify", name.as_str())?;
+    }
+    if let Some(old) = envelope.retry_of {
+        field("repeats", &old.to_string())?;
+    }
+    if let Some(receipt) = &standing.receipt {
+        field("receipt", receipt)?;
+    }
+    field("file", file)?;
+    field("next", after)?;
+    for event in &item.events {
+        out.line(&format!("  {}", output::plain(&event_words(event))))?;
+    }
+    Ok(())
+}
+
+/// An event in one line for a person.
+fn event_words(event: &crate::model::event::Event) -> String {
+    use crate::model::event::EventKind;
+    let mut words = vec![times::local(event.at)];
+    words.push(match event.event {
+        EventKind::Accepted => "accepted".to_owned(),
+        EventKind::Attempt => format!("attempt {}", event.n.unwrap_or(0)),
+        EventKind::Held => "held".to_owned(),
+        EventKind::Released => "released".to_owned(),
+        EventKind::Cancelled => "cancelled".to_owned(),
+        EventKind::Retried => "retried".to_owned(),
+        EventKind::Resolved => "resolved".to_owned(),
+        EventKind::Expired => "ended before an attempt".to_owned(),
+        EventKind::Recovered => "put right".to_owned(),
+    });
+    if let Some(status) = event.status {
+        words.push(format!("HTTP {status}"));
+    }
+    if let Some(ms) = event.ms {
+        words.push(format!("{ms} ms"));
+    }
+    words.push(format!("→ {}", event.state));
+    if event.is_parked() {
+        words.push("(parked)".to_owned());
+    }
+    if let Some(reason) = &event.reason {
+        words.push(format!("because {reason}"));
+    }
+    if let Some(rule) = &event.rule {
+        words.push(format!("by rule {rule}"));
+    }
+    if let Some(due) = event.due {
+        words.push(format!("due {}", times::local(due)));
+    }
+    if let Some(by) = &event.by {
+        words.push(format!("by {by}"));
+    }
+    if let Some(note) = &event.note {
+        words.push(format!("“{note}”"));
+    }
+    words.join("  ")
+}

@@ -1,0 +1,302 @@
+//! The command line: its words, and where they lead. The only layer that prints.
+
+mod config;
+mod demo;
+mod enqueue;
+mod exit;
+mod init;
+mod inspect;
+mod moves;
+mod output;
+mod rules;
+mod select;
+mod tick;
+mod times;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use self::output::Output;
+use crate::config::Config;
+use crate::store::file::{self, FileStore};
+
+/// Sendmail for HTTP APIs: a durable spool, sent by ticks, in five states that `ls` can show.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tickpost",
+    version,
+    after_help = "Exit codes: 0 done, 1 not all of it, 2 usage, 65 bad data, 66 no such item or file, \
+                  70 a bug, 73 no spool, 74 input/output error, 75 busy or timed out, 77 permission, \
+                  78 configuration.\n\nExample:\n  echo '{\"amount\":5}' | tickpost enqueue billing --path /v1/charges\n  tickpost tick"
+)]
+struct Arguments {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, clap::Args)]
+struct Global {
+    /// The spool's directory [default: ./spool if it is one, else /var/spool/tickpost]
+    #[arg(long, global = true, value_name = "DIR", env = "TICKPOST_SPOOL")]
+    spool: Option<PathBuf>,
+    /// The configuration [default: tickpost.toml in the spool]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print results as JSON, one object a line for lists
+    #[arg(long, global = true)]
+    json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: Color,
+    /// No warnings
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say more; twice: say every attempt's details
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make or complete a spool; again, it changes nothing
+    Init(init::Init),
+    /// Accept an item: exit 0 means that it is durable; prints its request id
+    Enqueue(Box<enqueue::Enqueue>),
+    /// Make one pass: send what is due
+    Tick(tick::TickArgs),
+    /// Counts by state and destination, ages, suspensions, the last tick
+    Status(inspect::StatusArgs),
+    /// List items by state, destination, requester, reason, time
+    List(inspect::ListArgs),
+    /// Everything of an item: envelope, history, where the file is, what happens next
+    Show(inspect::ShowArgs),
+    /// Hold items back, or with --destination alone the whole destination
+    Hold(moves::HoldArgs),
+    /// Give held items back, or with --destination alone resume the whole destination
+    Release(moves::ReleaseArgs),
+    /// Give up items that are pending or held
+    Cancel(moves::CancelArgs),
+    /// Try failed items again
+    Retry(moves::RetryArgs),
+    /// Say what became of unknown items
+    Resolve(moves::ResolveArgs),
+    /// Look at the rules that judge answers
+    #[command(subcommand)]
+    Rules(rules::RulesCommand),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Watch it work: a receiver on loopback, a temporary spool, items in all five states
+    Demo(demo::DemoArgs),
+}
+
+/// What a command works with.
+struct Context {
+    global: Global,
+    out: Output,
+}
+
+/// Runs the command line and returns the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are asked for and go to stdout; the rest is usage.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            drop(error.print());
+            return exit::code(code);
+        }
+    };
+    let out = Output::new(&arguments.global);
+    let context = Context {
+        global: arguments.global,
+        out,
+    };
+    // A panic is a bug of ours: say so with the code that is set aside for it.
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        run(&context, arguments.command)
+    }));
+    let error = match ran {
+        Ok(Ok(())) => return exit::code(0),
+        Ok(Err(error)) => error,
+        Err(_) => anyhow::anyhow!("tickpost has met a bug of its own and stopped"),
+    };
+    let (code, hint) = exit::judge(&error);
+    context.out.error(&error, hint.as_deref());
+    exit::code(code)
+}
+
+fn run(context: &Context, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Init(arguments) => init::run(context, &arguments),
+        Command::Enqueue(arguments) => enqueue::run(context, *arguments),
+        Command::Tick(arguments) => tick::run(context, &arguments),
+        Command::Status(arguments) => inspect::status(context, &arguments),
+        Command::List(arguments) => inspect::list(context, &arguments),
+        Command::Show(arguments) => inspect::show(context, &arguments),
+        Command::Hold(arguments) => moves::hold(context, &arguments),
+        Command::Release(arguments) => moves::release(context, &arguments),
+        Command::Cancel(arguments) => moves::cancel(context, &arguments),
+        Command::Retry(arguments) => moves::retry(context, &arguments),
+        Command::Resolve(arguments) => moves::resolve(context, &arguments),
+        Command::Rules(command) => rules::run(context, &command),
+        Command::Config(command) => config::run(context, &command),
+        Command::Demo(arguments) => demo::run(context, &arguments),
+    }
+}
+
+impl Context {
+    /// The spool's directory, by the option, the environment, or where one is.
+    fn root(&self) -> PathBuf {
+        if let Some(root) = &self.global.spool {
+            return root.clone();
+        }
+        let here = PathBuf::from("spool");
+        if file::is_spool(&here) {
+            here
+        } else {
+            PathBuf::from("/var/spool/tickpost")
+        }
+    }
+
+    /// The configuration's path.
+    fn config_path(&self) -> PathBuf {
+        self.global
+            .config
+            .clone()
+            .unwrap_or_else(|| self.root().join("tickpost.toml"))
+    }
+
+    /// Reads the whole configuration.
+    fn config(&self) -> anyhow::Result<Config> {
+        let root = self.root();
+        if self.global.config.is_none() && !file::is_spool(&root) {
+            return Err(crate::store::StoreError::Missing { root }.into());
+        }
+        Ok(Config::load(&self.config_path())?)
+    }
+
+    /// Opens the spool. Nothing is written.
+    fn store(&self, config: &Config) -> anyhow::Result<FileStore> {
+        Ok(FileStore::open(
+            &self.root(),
+            config.store.allow_network_filesystem,
+        )?)
+    }
+
+    /// The configuration if it can be read: readers go on without it.
+    fn config_if_any(&self) -> Option<Config> {
+        Config::load(&self.config_path()).ok()
+    }
+
+    /// Opens the spool for a reader.
+    fn store_to_read(&self) -> anyhow::Result<FileStore> {
+        // A reader takes no lock and relies on none.
+        Ok(FileStore::open(&self.root(), true)?)
+    }
+
+    /// The spool's whole path, for people and for JSON.
+    fn whole_root(&self) -> String {
+        let root = self.root();
+        std::fs::canonicalize(&root)
+            .unwrap_or(root)
+            .display()
+            .to_string()
+    }
+}
+
+/// Who runs the command, as events store it: `alice(1000)`.
+fn whoami() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    match user_name(uid) {
+        Some(name) => format!("{name}({uid})"),
+        None => format!("({uid})"),
+    }
+}
+
+/// The user's name by the system's list of users.
+fn user_name(uid: u32) -> Option<String> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let id = fields.nth(1)?;
+        (id.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+/// Turns a destination's name from the command line into a name, or exit code 65.
+fn dest_name(text: &str) -> anyhow::Result<crate::model::ids::DestName> {
+    text.parse()
+        .map_err(|error: crate::model::ids::DestNameError| {
+            exit::CliError::Data(error.to_string()).into()
+        })
+}
+
+/// The destination of that name in the configuration, or exit code 65 with the way out.
+fn destination<'c>(
+    config: &'c Config,
+    text: &str,
+) -> anyhow::Result<&'c crate::config::Destination> {
+    let name = dest_name(text)?;
+    config.destinations.get(&name).ok_or_else(|| {
+        let known: Vec<&str> = config
+            .destinations
+            .keys()
+            .map(crate::model::ids::DestName::as_str)
+            .collect();
+        let hint = match crate::model::fault::nearest(text, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if known.is_empty() => format!(
+                "none is configured yet; add [destination.{name}] to {}",
+                config.path.display()
+            ),
+            None => format!("configured are: {}", known.join(", ")),
+        };
+        exit::CliError::Data(format!("destination `{name}` is not configured; {hint}")).into()
+    })
+}
+
+/// Reads a file that the user named, or standard input for `-`.
+fn read_input(path: &std::path::Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let fail = |source| exit::CliError::Input {
+        path: path.display().to_string(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    let limit = bytes_max.saturating_add(1);
+    if path.as_os_str() == "-" {
+        std::io::stdin()
+            .lock()
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(fail)?;
+    } else {
+        std::fs::File::open(path)
+            .map_err(fail)?
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(fail)
+            .with_context(|| format!("`{}` was named as input", path.display()))?;
+    }
+    Ok(bytes)
+}

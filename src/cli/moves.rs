@@ -1,0 +1,507 @@
+//! `hold`, `release`, `cancel`, `retry`, `resolve`: what a person decides about items.
+
+use std::sync::atomic::AtomicBool;
+
+use super::exit::CliError;
+use super::select::{self, Filters};
+use super::tick::patiently;
+use super::{Context, destination, times, whoami};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::Config;
+use crate::engine;
+use crate::entropy;
+use crate::model::event::{Event, EventKind};
+use crate::model::ids::{DestName, RequestId};
+use crate::model::item::Item;
+use crate::model::reason::Reason;
+use crate::model::state::{self, Move, Refused, Resolution, State};
+use crate::model::time::UnixMs;
+use crate::store::file::FileStore;
+use crate::store::{Decision, DestinationHold, Found, Owner, Store};
+
+/// What every one of these commands takes.
+#[derive(Debug, clap::Args)]
+struct Targets {
+    /// Request ids, or unique beginnings of them; - reads ids from standard input
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    filters: Filters,
+    /// Only print what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Why; kept in the item's history
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Wait so many seconds for a running tick
+    #[arg(long, value_name = "SECS", default_value_t = 60)]
+    wait: u64,
+}
+
+/// Example: `tickpost hold --destination billing --note 'receiver is being moved'`
+#[derive(Debug, clap::Args)]
+pub(super) struct HoldArgs {
+    #[command(flatten)]
+    targets: Targets,
+    /// Give the items back by themselves then: 2026-11-29T15:40:03Z or +2h
+    #[arg(long, value_name = "TIME")]
+    release_at: Option<String>,
+}
+
+/// Example: `tickpost release --state held --reason auth_invalid`
+#[derive(Debug, clap::Args)]
+pub(super) struct ReleaseArgs {
+    #[command(flatten)]
+    targets: Targets,
+}
+
+/// Example: `tickpost cancel 019adf3e --note 'ordered twice'`
+#[derive(Debug, clap::Args)]
+pub(super) struct CancelArgs {
+    #[command(flatten)]
+    targets: Targets,
+}
+
+/// Example: `tickpost list --state failed --since 1d --json | jq -r .request_id | tickpost retry -`
+#[derive(Debug, clap::Args)]
+pub(super) struct RetryArgs {
+    #[command(flatten)]
+    targets: Targets,
+    /// Leave the old item as it is and accept a copy under a new id
+    #[arg(long)]
+    new_id: bool,
+}
+
+/// Example: `tickpost resolve --confirmed 019adf3e --note 'charge ch_1 is in the dashboard'`
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["confirmed", "failed", "resend"])))]
+pub(super) struct ResolveArgs {
+    #[command(flatten)]
+    targets: Targets,
+    /// The receiver acted on it
+    #[arg(long)]
+    confirmed: bool,
+    /// The receiver did not act on it, and it shall not be sent again
+    #[arg(long)]
+    failed: bool,
+    /// The receiver certainly did not act on it: send it again
+    #[arg(long)]
+    resend: bool,
+}
+
+/// What is to be done with each item.
+#[derive(Clone, Copy)]
+struct Order {
+    step: Move,
+    kind: EventKind,
+    reason: Option<Why>,
+    done: &'static str,
+    due: Option<UnixMs>,
+    new_id: bool,
+}
+
+/// The reasons that a person's decision has.
+#[derive(Clone, Copy)]
+enum Why {
+    Operator,
+    Cancelled,
+}
+
+pub(super) fn hold(context: &Context, arguments: &HoldArgs) -> anyhow::Result<()> {
+    if whole_destination(&arguments.targets) {
+        if arguments.release_at.is_some() {
+            return Err(CliError::Usage(
+                "--release-at is for items; a whole destination is held until `release`".to_owned(),
+            )
+            .into());
+        }
+        return hold_destination(context, &arguments.targets);
+    }
+    let now = SystemClock::new().now();
+    let due = match &arguments.release_at {
+        Some(text) => Some(times::future(text, now).map_err(CliError::Usage)?),
+        None => None,
+    };
+    let order = Order {
+        step: Move::Hold,
+        kind: EventKind::Held,
+        reason: Some(Why::Operator),
+        done: "held",
+        due,
+        new_id: false,
+    };
+    carry_out(context, &arguments.targets, order)
+}
+
+pub(super) fn release(context: &Context, arguments: &ReleaseArgs) -> anyhow::Result<()> {
+    if whole_destination(&arguments.targets) {
+        return release_destination(context, &arguments.targets);
+    }
+    let order = Order {
+        step: Move::Release,
+        kind: EventKind::Released,
+        reason: None,
+        done: "released",
+        due: None,
+        new_id: false,
+    };
+    carry_out(context, &arguments.targets, order)
+}
+
+pub(super) fn cancel(context: &Context, arguments: &CancelArgs) -> anyhow::Result<()> {
+    let order = Order {
+        step: Move::Cancel,
+        kind: EventKind::Cancelled,
+        reason: Some(Why::Cancelled),
+        done: "cancelled",
+        due: None,
+        new_id: false,
+    };
+    carry_out(context, &arguments.targets, order)
+}
+
+pub(super) fn retry(context: &Context, arguments: &RetryArgs) -> anyhow::Result<()> {
+    let order = Order {
+        step: Move::Retry,
+        kind: EventKind::Retried,
+        reason: None,
+        done: "to be tried again",
+        due: None,
+        new_id: arguments.new_id,
+    };
+    carry_out(context, &arguments.targets, order)
+}
+
+pub(super) fn resolve(context: &Context, arguments: &ResolveArgs) -> anyhow::Result<()> {
+    let (resolution, done) = if arguments.confirmed {
+        (Resolution::Confirmed, "resolved as confirmed")
+    } else if arguments.failed {
+        (Resolution::Failed, "resolved as failed")
+    } else {
+        (Resolution::Resend, "to be sent again")
+    };
+    let order = Order {
+        step: Move::Resolve(resolution),
+        kind: EventKind::Resolved,
+        reason: Some(Why::Operator),
+        done,
+        due: None,
+        new_id: false,
+    };
+    carry_out(context, &arguments.targets, order)
+}
+
+fn whole_destination(targets: &Targets) -> bool {
+    targets.ids.is_empty()
+        && targets.filters.destination.is_some()
+        && targets.filters.only_destination()
+}
+
+/// What came of an order.
+#[derive(Default)]
+struct Done {
+    moved: Vec<RequestId>,
+    refused: Vec<(RequestId, Refused)>,
+    missing: Vec<String>,
+    new_ids: Vec<(RequestId, RequestId)>,
+}
+
+fn carry_out(context: &Context, targets: &Targets, order: Order) -> anyhow::Result<()> {
+    if targets.ids.is_empty() && targets.filters.is_empty() {
+        return Err(CliError::Usage(
+            "name the items by id, by - for ids on standard input, or by filters such as --state and --destination".to_owned(),
+        )
+        .into());
+    }
+    if !targets.ids.is_empty() && !targets.filters.is_empty() {
+        return Err(CliError::Usage("give ids or filters, not both".to_owned()).into());
+    }
+    let config = context.config()?;
+    let store = context.store(&config)?;
+    let done = if targets.dry_run {
+        rehearse(context, &store, targets, order)?
+    } else {
+        perform(context, &config, &store, targets, order)?
+    };
+    report(context, targets, order, &done)
+}
+
+/// The items that are meant. An id that is not there is noted and costs the others nothing.
+fn meant(
+    context: &Context,
+    store: &FileStore,
+    targets: &Targets,
+    order: Order,
+    done: &mut Done,
+) -> anyhow::Result<Vec<Found>> {
+    if targets.ids.is_empty() {
+        let applies = |found: &Found| {
+            state::after(found.state, true, order.step) != Err(Refused::WrongState(found.state))
+        };
+        let rows = targets.filters.select(context, store)?;
+        return Ok(rows
+            .into_iter()
+            .map(|(found, _, _)| found)
+            .filter(applies)
+            .collect());
+    }
+    let mut all = Vec::new();
+    for text in select::ids(&targets.ids)? {
+        match select::find(store, &text) {
+            Ok(found) => all.push(found),
+            Err(error) => match error.downcast_ref::<CliError>() {
+                Some(CliError::NoInput(_)) => done.missing.push(text),
+                _ => return Err(error),
+            },
+        }
+    }
+    Ok(all)
+}
+
+fn rehearse(
+    context: &Context,
+    store: &FileStore,
+    targets: &Targets,
+    order: Order,
+) -> anyhow::Result<Done> {
+    let mut done = Done::default();
+    for found in meant(context, store, targets, order, &mut done)? {
+        if let Some(Ok(item)) = store.read(&found)? {
+            let standing = item.standing();
+            match state::after(standing.state, standing.maybe_acted, order.step) {
+                Ok(_) => done.moved.push(found.id),
+                Err(why) => done.refused.push((found.id, why)),
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn perform(
+    context: &Context,
+    config: &Config,
+    store: &FileStore,
+    targets: &Targets,
+    order: Order,
+) -> anyhow::Result<Done> {
+    let now = SystemClock::new().now();
+    let by = whoami();
+    let who = format!("{by}, process {}", std::process::id());
+    let owner = Owner {
+        who: &who,
+        now,
+        told_of_corrupt: if config.notify.on.corrupt {
+            &config.notify.destinations
+        } else {
+            &[]
+        },
+    };
+    let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
+        store.lock(&owner)
+    })?;
+    let mut done = Done::default();
+    let mut copies: Vec<Item> = Vec::new();
+    for found in meant(context, store, targets, order, &mut done)? {
+        let moved = session.change(&found, &mut |item| {
+            let standing = item.standing();
+            match state::after(standing.state, standing.maybe_acted, order.step) {
+                Err(why) => {
+                    done.refused.push((found.id, why));
+                    Decision::Leave
+                }
+                Ok(_) if order.new_id => {
+                    copies.push(item.clone());
+                    Decision::Leave
+                }
+                Ok(to) => {
+                    let event = event(order, to, &by, targets.note.as_deref(), now);
+                    let told = engine::notices(config, item, &event);
+                    Decision::Settle(Box::new(event), told)
+                }
+            }
+        })?;
+        if moved {
+            done.moved.push(found.id);
+        }
+    }
+    session.close(now, None)?;
+    for item in copies {
+        let old = item.envelope.request_id;
+        let new = accept_copy(store, item, &by, targets.note.as_deref(), now)?;
+        done.moved.push(old);
+        done.new_ids.push((old, new));
+    }
+    Ok(done)
+}
+
+fn event(order: Order, to: State, by: &str, note: Option<&str>, now: UnixMs) -> Event {
+    let mut event = Event::new(order.kind, now, to);
+    event.by = Some(by.to_owned());
+    event.note = note.map(str::to_owned);
+    event.reason = order.reason.map(|reason| match reason {
+        Why::Operator => Reason::OPERATOR,
+        Why::Cancelled => Reason::CANCELLED,
+    });
+    // Of an unknown item `hold` means: only a person; it has no time.
+    event.due = order.due.filter(|_| to == State::Held);
+    event
+}
+
+/// Accepts the same request under a new id: a deliberate repeat is another item.
+fn accept_copy(
+    store: &FileStore,
+    item: Item,
+    by: &str,
+    note: Option<&str>,
+    now: UnixMs,
+) -> anyhow::Result<RequestId> {
+    let mut envelope = item.envelope;
+    envelope.retry_of = Some(envelope.request_id);
+    envelope.request_id = entropy::request_id();
+    envelope.enqueued_at = now;
+    envelope.key = None;
+    envelope.not_before = None;
+    envelope.not_after = None;
+    let id = envelope.request_id;
+    let mut accepted = Event::new(EventKind::Accepted, now, State::Pending);
+    accepted.by = Some(by.to_owned());
+    accepted.note = note.map(str::to_owned);
+    store.accept(envelope, accepted)?;
+    Ok(id)
+}
+
+fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> anyhow::Result<()> {
+    let out = context.out;
+    if out.json {
+        let refused: Vec<_> = done
+            .refused
+            .iter()
+            .map(|(id, why)| serde_json::json!({"request_id": id, "why": why.to_string()}))
+            .collect();
+        let new: Vec<_> = done
+            .new_ids
+            .iter()
+            .map(|(old, new)| serde_json::json!({"request_id": new, "retry_of": old}))
+            .collect();
+        out.json(&serde_json::json!({
+            "moved": done.moved.len(),
+            "request_ids": done.moved,
+            "new": new,
+            "refused": refused,
+            "missing": done.missing,
+            "dry_run": targets.dry_run,
+        }))?;
+    } else {
+        if done.new_ids.is_empty() {
+            for id in &done.moved {
+                out.line(&id.to_string())?;
+            }
+        }
+        for (old, new) in &done.new_ids {
+            out.line(&format!("{new}  (repeats {old})"))?;
+        }
+        let would = if targets.dry_run { "would be " } else { "" };
+        let items = if done.moved.len() == 1 {
+            "item"
+        } else {
+            "items"
+        };
+        out.say(&format!(
+            "{} {items} {would}{}",
+            done.moved.len(),
+            order.done
+        ));
+        for (id, why) in &done.refused {
+            out.say(&format!("{id}: {why}"));
+        }
+        for text in &done.missing {
+            out.say(&format!("{text}: there is no such item in this spool"));
+        }
+    }
+    if !done.missing.is_empty() && done.moved.is_empty() && done.refused.is_empty() {
+        return Err(CliError::NoInput("none of these items is in this spool".to_owned()).into());
+    }
+    match done.refused.len() + done.missing.len() {
+        0 => Ok(()),
+        n => Err(CliError::Partly(format!("{n} of the items were left as they are")).into()),
+    }
+}
+
+fn hold_destination(context: &Context, targets: &Targets) -> anyhow::Result<()> {
+    let (config, store, name) = open_destination(context, targets)?;
+    drop(config);
+    if !targets.dry_run {
+        let hold = DestinationHold {
+            at: SystemClock::new().now(),
+            by: whoami(),
+            note: targets.note.clone(),
+        };
+        store.set_destination_hold(&name, Some(&hold))?;
+    }
+    say_destination(context, targets, &name, "held")
+}
+
+fn release_destination(context: &Context, targets: &Targets) -> anyhow::Result<()> {
+    let (_, store, name) = open_destination(context, targets)?;
+    if targets.dry_run {
+        return say_destination(context, targets, &name, "resumed");
+    }
+    store.set_destination_hold(&name, None)?;
+    if store.memory(&name)?.suspended.is_some() {
+        // What ticks remember is theirs to write: this part needs the lock.
+        let now = SystemClock::new().now();
+        let who = format!("{}, process {}", whoami(), std::process::id());
+        let owner = Owner {
+            who: &who,
+            now,
+            told_of_corrupt: &[],
+        };
+        let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
+            store.lock(&owner)
+        })?;
+        let mut memory = store.memory(&name)?;
+        if let Some(ended) = memory.suspended.take() {
+            memory.past.push((ended.since, now));
+        }
+        memory.held_in_a_row.clear();
+        session.remember(&name, &memory)?;
+        session.close(now, None)?;
+    }
+    say_destination(context, targets, &name, "resumed")
+}
+
+/// Also a destination that is not configured any more can be held and resumed.
+fn open_destination(
+    context: &Context,
+    targets: &Targets,
+) -> anyhow::Result<(Config, FileStore, DestName)> {
+    let config = context.config()?;
+    let store = context.store(&config)?;
+    store.check_owner()?;
+    let text = targets.filters.destination.as_deref().unwrap_or_default();
+    let name = super::dest_name(text)?;
+    let known = store.counts()?.destinations.contains_key(text);
+    if !known {
+        destination(&config, text)?;
+    }
+    Ok((config, store, name))
+}
+
+fn say_destination(
+    context: &Context,
+    targets: &Targets,
+    name: &DestName,
+    done: &str,
+) -> anyhow::Result<()> {
+    if context.out.json {
+        return context.out.json(&serde_json::json!({
+            "destination": name,
+            "done": done,
+            "dry_run": targets.dry_run,
+        }));
+    }
+    let would = if targets.dry_run { "would be " } else { "is " };
+    context
+        .out
+        .line(&format!("destination {name} {would}{done}"))
+}

@@ -1,0 +1,241 @@
+//! Which items a command is about: ids, ids on standard input, or filters.
+
+use std::io::BufRead as _;
+use std::path::PathBuf;
+
+use super::Context;
+use super::exit::CliError;
+use super::times;
+use crate::clock::{Clock as _, SystemClock};
+use crate::model::ids::RequestId;
+use crate::model::item::Item;
+use crate::model::reason::Reason;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+use crate::store::file::FileStore;
+use crate::store::{Found, Scope, Store, StoreError};
+use crate::view::item::Row;
+
+/// Filters; all that are given must fit.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Filters {
+    /// Only this state: pending, unknown, held, confirmed, failed; may be repeated
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Vec<State>,
+    /// Only this destination
+    #[arg(long, value_name = "DEST")]
+    pub(super) destination: Option<String>,
+    /// Only what this requester asked for
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
+    /// Only this conversation, deployment or job
+    #[arg(long, value_name = "NAME")]
+    thread: Option<String>,
+    /// Only with this label; may be repeated
+    #[arg(long, value_name = "K=V")]
+    label: Vec<String>,
+    /// Only with this reason
+    #[arg(long, value_name = "REASON", value_parser = reason)]
+    reason: Option<Reason>,
+    /// Only with this dedupe key
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Only accepted at or after: 2026-11-29T15:40:03Z, 2026-11-29, or 2h for two hours ago
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only accepted before
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only the newest N
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+fn state(text: &str) -> Result<State, String> {
+    State::parse(text)
+        .ok_or_else(|| "the states are pending, unknown, held, confirmed, failed".to_owned())
+}
+
+fn reason(text: &str) -> Result<Reason, String> {
+    Reason::parse(text).map_err(|_| {
+        let known = Reason::ALL.iter().map(|(known, _)| *known);
+        match crate::model::fault::nearest(text, known) {
+            Some(near) => format!("it is not a reason; did you mean `{near}`?"),
+            None => "it is not a reason; `tickpost rules list DEST` shows those in use".to_owned(),
+        }
+    })
+}
+
+impl Filters {
+    /// Whether nothing at all is asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.destination.is_none() && self.only_destination()
+    }
+
+    /// Whether nothing but the destination is asked for.
+    pub(super) fn only_destination(&self) -> bool {
+        let Self {
+            state,
+            destination: _,
+            principal,
+            thread,
+            label,
+            reason,
+            key,
+            since,
+            until,
+            limit,
+        } = self;
+        state.is_empty()
+            && principal.is_none()
+            && thread.is_none()
+            && label.is_empty()
+            && reason.is_none()
+            && key.is_none()
+            && since.is_none()
+            && until.is_none()
+            && limit.is_none()
+    }
+
+    /// The items that fit, oldest first.
+    pub(super) fn select(
+        &self,
+        context: &Context,
+        store: &FileStore,
+    ) -> anyhow::Result<Vec<(Found, Item, Row)>> {
+        let now = SystemClock::new().now();
+        let time = |text: &Option<String>| -> Result<Option<UnixMs>, CliError> {
+            text.as_deref()
+                .map(|text| times::past(text, now).map_err(CliError::Usage))
+                .transpose()
+        };
+        let (since, until) = (time(&self.since)?, time(&self.until)?);
+        let labels = self.labels()?;
+        if let Some(name) = &self.destination {
+            super::dest_name(name)?;
+        }
+        let scope = Scope {
+            states: self.state.clone(),
+            destination: self.destination.clone(),
+        };
+        let root = PathBuf::from(context.whole_root());
+        let mut rows = Vec::new();
+        store.scan(&scope, &mut |found| {
+            let item = match store.read(found)? {
+                Some(Ok(item)) => item,
+                Some(Err(damage)) => {
+                    context.out.warn(&format!(
+                        "{} cannot be read: {damage}; the next tick deals with it",
+                        found.place
+                    ));
+                    return Ok(());
+                }
+                None => match self.again(store, found)? {
+                    Some(item) => item,
+                    None => return Ok(()),
+                },
+            };
+            let row = Row::of(found, &item, root.join(&found.place).display().to_string());
+            let fits = since.is_none_or(|at| row.enqueued_at >= at)
+                && until.is_none_or(|at| row.enqueued_at < at)
+                && labels
+                    .iter()
+                    .all(|(name, value)| row.labels.get(name) == Some(value))
+                && fits(self.principal.as_ref(), row.principal.as_ref())
+                && fits(self.thread.as_ref(), row.thread.as_ref())
+                && fits(self.key.as_ref(), row.key.as_ref())
+                && fits(self.reason.as_ref(), row.reason.as_ref());
+            if fits {
+                rows.push((found.clone(), item, row));
+            }
+            Ok(())
+        })?;
+        rows.sort_by_key(|(_, _, row)| (row.enqueued_at, row.request_id));
+        if let Some(limit) = self.limit {
+            rows.drain(..rows.len().saturating_sub(limit));
+        }
+        Ok(rows)
+    }
+
+    /// An item that moved between being listed and being read.
+    #[expect(clippy::unused_self, reason = "reads as a step of the selection")]
+    fn again(&self, store: &FileStore, found: &Found) -> Result<Option<Item>, StoreError> {
+        match store.find(found.id)? {
+            Some(found) => Ok(store.read(&found)?.and_then(Result::ok)),
+            None => Ok(None),
+        }
+    }
+
+    fn labels(&self) -> Result<Vec<(String, String)>, CliError> {
+        self.label
+            .iter()
+            .map(|label| {
+                label
+                    .split_once('=')
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .ok_or_else(|| {
+                        CliError::Usage(format!("--label `{label}`: write it as NAME=VALUE"))
+                    })
+            })
+            .collect()
+    }
+}
+
+fn fits<T: PartialEq>(wanted: Option<&T>, got: Option<&T>) -> bool {
+    wanted.is_none_or(|wanted| got == Some(wanted))
+}
+
+/// The ids named on the command line; `-` stands for ids on standard input.
+pub(super) fn ids(arguments: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut ids = Vec::new();
+    for argument in arguments {
+        if argument == "-" {
+            for line in std::io::stdin().lock().lines() {
+                let line = line.map_err(|source| CliError::Input {
+                    path: "standard input".to_owned(),
+                    source,
+                })?;
+                let word = line.trim();
+                if !word.is_empty() {
+                    ids.push(word.to_owned());
+                }
+            }
+        } else {
+            ids.push(argument.clone());
+        }
+    }
+    Ok(ids)
+}
+
+/// Finds an item by its id, or by the beginning of it.
+pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
+    let missing = || CliError::NoInput(format!("there is no item `{text}` in this spool"));
+    if let Ok(id) = text.parse::<RequestId>() {
+        return Ok(store.find(id)?.ok_or_else(missing)?);
+    }
+    let is_prefix = !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b) || b == b'-');
+    if !is_prefix {
+        return Err(CliError::Usage(format!(
+            "`{text}` is not a request id, nor the beginning of one (0-9, a-f and -)"
+        ))
+        .into());
+    }
+    let mut hits: Vec<Found> = Vec::new();
+    store.scan(&Scope::default(), &mut |found| {
+        if found.id.to_string().starts_with(text) {
+            hits.push(found.clone());
+        }
+        Ok(())
+    })?;
+    match hits.len() {
+        0 => Err(missing().into()),
+        1 => hits.pop().ok_or_else(|| missing().into()),
+        n => Err(CliError::Usage(format!(
+            "`{text}` is the beginning of {n} request ids; give more of it"
+        ))
+        .into()),
+    }
+}

@@ -1,0 +1,207 @@
+//! `tick`: one pass over what is due.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+
+use super::{Context, destination, output, times};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::Config;
+use crate::engine::plan::{self, Step};
+use crate::engine::report::{Report, StoppedBy};
+use crate::engine::{AttemptLine, Engine, Options};
+use crate::entropy;
+use crate::store::{Store, StoreError};
+use crate::transport::HttpTransport;
+
+/// Example: `tickpost tick --destination billing --limit 1 -v`
+#[derive(Debug, clap::Args)]
+pub(super) struct TickArgs {
+    /// Only print what would be done, in which order, and what is skipped and why
+    #[arg(long)]
+    dry_run: bool,
+    /// Only this destination
+    #[arg(long, value_name = "DEST")]
+    destination: Option<String>,
+    /// At most so many attempts
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Begin no attempt later than this after the start, instead of the configured time
+    #[arg(long, value_name = "SPAN", value_parser = times::span_ms)]
+    max_runtime: Option<u64>,
+    /// Wait so many seconds for the lock, if another tick runs
+    #[arg(long, value_name = "SECS", default_value_t = 0)]
+    wait: u64,
+}
+
+pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let store = context.store(&config)?;
+    let only = match &arguments.destination {
+        Some(text) => Some(destination(&config, text)?.name.clone()),
+        None => None,
+    };
+    if arguments.dry_run {
+        let now = SystemClock::new().now();
+        let steps = plan::plan(&config, &store, only.as_ref(), arguments.limit, now)?;
+        return print_plan(context, &steps);
+    }
+    let options = Options {
+        destination: only,
+        limit: arguments.limit,
+        max_runtime_ms: arguments.max_runtime,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot listen for signals")?;
+    }
+    let report = patiently(arguments.wait * 1000, &stop, || {
+        pass(context, &config, &store, &options, &stop)
+    })?;
+    print_report(context, &report)
+}
+
+/// Tries again while somebody else owns the lock, at most `wait_ms`.
+pub(super) fn patiently<T>(
+    wait_ms: u64,
+    stop: &AtomicBool,
+    mut work: impl FnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let clock = SystemClock::new();
+    loop {
+        match work() {
+            Err(StoreError::Locked { .. })
+                if clock.steady_ms() < wait_ms && !stop.load(Ordering::Relaxed) =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// One tick with the real clock and the real network.
+pub(super) fn pass(
+    context: &Context,
+    config: &Config,
+    store: &dyn Store,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<Report, StoreError> {
+    let clock = SystemClock::new();
+    let mut transport = HttpTransport::new();
+    let out = context.out;
+    let mut watch = |line: &AttemptLine| {
+        if out.verbose > 0 {
+            out.say(&attempt_line(line, out.verbose > 1));
+        }
+    };
+    Engine {
+        config,
+        store,
+        clock: &clock,
+        jitter: &mut entropy::jitter,
+        stop: &|| stop.load(Ordering::Relaxed),
+        watch: &mut watch,
+    }
+    .tick(&mut transport, options)
+}
+
+/// One line an attempt, with fixed keys.
+fn attempt_line(line: &AttemptLine, details: bool) -> String {
+    let event = &line.event;
+    let word = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let mut text = format!(
+        "id={} destination={} attempt={} outcome={} status={} verdict={} reason={} rule={} due={}",
+        line.id,
+        line.destination,
+        event.n.unwrap_or(0),
+        word(event.outcome.and_then(|outcome| {
+            serde_json::to_value(outcome)
+                .ok()?
+                .as_str()
+                .map(str::to_owned)
+        })),
+        word(event.status.map(|status| status.to_string())),
+        event.state,
+        word(event.reason.as_ref().map(ToString::to_string)),
+        word(event.rule.clone()),
+        word(event.due.map(|due| due.to_string())),
+    );
+    if let (true, Some(note)) = (details, &event.note) {
+        text.push_str(" note=");
+        text.push_str(&output::plain(note));
+    }
+    text
+}
+
+fn print_report(context: &Context, report: &Report) -> anyhow::Result<()> {
+    for warning in &report.warnings {
+        context.out.warn(&output::plain(warning));
+    }
+    if context.out.json {
+        return context.out.json(report);
+    }
+    // cron mails what a job prints: nothing, when all went as it should.
+    if !context.out.is_terminal() && context.out.verbose == 0 {
+        return Ok(());
+    }
+    let mut parts = vec![format!("{} attempts", report.attempts)];
+    for (count, word) in [
+        (report.confirmed, "confirmed"),
+        (report.pending, "pending again"),
+        (report.unknown, "unknown"),
+        (report.held, "held"),
+        (report.failed, "failed"),
+        (report.recovered, "recovered from a dead tick"),
+        (report.released, "released"),
+        (report.corrupt, "set aside as corrupt"),
+        (report.left, "left for the next tick"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {word}"));
+        }
+    }
+    let stopped = match report.stopped_by {
+        StoppedBy::Done => "",
+        StoppedBy::MaxRuntime => "; stopped by max_runtime",
+        StoppedBy::Signal => "; stopped by a signal",
+        StoppedBy::Limit => "; stopped by the limit",
+    };
+    context.out.line(&format!(
+        "{} in {}{stopped}",
+        parts.join(", "),
+        times::span(report.ms)
+    ))
+}
+
+fn print_plan(context: &Context, steps: &[Step]) -> anyhow::Result<()> {
+    if context.out.json {
+        for step in steps {
+            context.out.json(step)?;
+        }
+        return Ok(());
+    }
+    if steps.is_empty() {
+        return context.out.line("nothing is due");
+    }
+    let rows: Vec<Vec<String>> = steps
+        .iter()
+        .map(|step| {
+            vec![
+                step.action.to_owned(),
+                step.request_id.to_string(),
+                step.destination.clone(),
+                step.state.to_string(),
+                times::local(step.due),
+                step.why.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    for line in output::table(&rows) {
+        context.out.line(&line)?;
+    }
+    Ok(())
+}
