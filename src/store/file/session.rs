@@ -137,14 +137,21 @@ impl<'a> FileSession<'a> {
         Ok(())
     }
 
-    /// Syncs the journal, then does in the directories what it says.
-    fn flush(&mut self) -> Result<(), StoreError> {
+    /// Syncs the journal, then does in the directories what it says of moves.
+    fn write_out(&mut self) -> Result<(), StoreError> {
         if let Some(journal) = &mut self.journal {
             journal.sync()?;
         }
         for recorded in std::mem::take(&mut self.recorded) {
             replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
         }
+        Ok(())
+    }
+
+    /// As [`Self::write_out`], and begins a new segment when the journal has grown large. Not
+    /// to be called between a claim's record and its renames: the record would be gone.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.write_out()?;
         if self
             .journal
             .as_ref()
@@ -470,7 +477,7 @@ impl<'a> FileSession<'a> {
         journal.reserve(SETTLE_BYTES * (group.len() as u64 + 1))?;
         journal.append(&Record::Claim { at: now, items })?;
         // The claims are durable from here on, and so is everything settled before.
-        self.flush()?;
+        self.write_out()?;
         let mut claims = Vec::with_capacity(group.len());
         for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
             let claimed = from.claimed(n);
@@ -493,6 +500,7 @@ impl<'a> FileSession<'a> {
                 handle,
             });
         }
+        self.flush()?;
         Ok(claims)
     }
 
