@@ -159,8 +159,20 @@ impl FileStore {
             what: "spool.json",
             source,
         })?;
-        // Last, so that a directory with spool.json is a whole spool.
-        file("spool.json", format!("{json}\n").as_bytes())?;
+        // Last and at once, so that a directory with spool.json is a whole spool.
+        if !is_spool(root) {
+            let bytes = format!("{json}\n").into_bytes();
+            let temporary = create_temporary(&disk, root, "spool.json", &bytes, None)?;
+            let path = root.join("spool.json");
+            match disk.rename(&temporary, &path) {
+                Ok(()) => made.made.push("spool.json".to_owned()),
+                // Somebody else made it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk
+                    .unlink(&temporary)
+                    .map_err(not_creatable(&temporary))?,
+                Err(source) => return Err(not_creatable(&path)(source)),
+            }
+        }
         disk.sync_dir(root).map_err(not_creatable(root))?;
         Ok(made)
     }
@@ -237,17 +249,9 @@ impl FileStore {
 
     /// Writes a file whole beside its place, syncs it and renames it there.
     fn write_whole(&self, relative: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        let temporary = self.path(&format!("tmp/{}", temporary_name(relative)));
         let target = self.path(relative);
-        // What another process of this number left behind.
-        if let Err(source) = self.disk.unlink(&temporary)
-            && source.kind() != io::ErrorKind::NotFound
-        {
-            return Err(io_error("remove", &temporary, source));
-        }
-        self.disk
-            .create(&temporary, bytes, None)
-            .map_err(|source| io_error("write", &temporary, source))?;
+        let name = relative.replace('/', "_");
+        let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, bytes, None)?;
         self.disk
             .replace(&temporary, &target)
             .map_err(|source| io_error("rename", &target, source))
@@ -310,10 +314,8 @@ impl FileStore {
                 self.sync_dir(parent)?;
             }
         }
-        let temporary = self.path(&format!("tmp/{id}.jsonl"));
-        self.disk
-            .create(&temporary, &bytes, hint)
-            .map_err(|source| io_error("write", &temporary, source))?;
+        let name = format!("{id}.jsonl");
+        let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, &bytes, hint)?;
         match self.disk.rename(&temporary, &target) {
             Ok(()) => {}
             Err(error) => {
@@ -454,9 +456,24 @@ impl Store for FileStore {
     }
 }
 
-/// A name in `tmp/` that no other process and no other target uses.
-fn temporary_name(relative: &str) -> String {
-    format!("{}.{}", relative.replace('/', "_"), std::process::id())
+/// Writes a new file in `tmp/` under a name that nobody else uses: what a process left that
+/// died here is in nobody's way, and what another is writing is not touched.
+fn create_temporary(
+    disk: &dyn Disk,
+    root: &Path,
+    name: &str,
+    bytes: &[u8],
+    mtime: Option<UnixMs>,
+) -> Result<PathBuf, StoreError> {
+    let mut copy = 0_u64;
+    loop {
+        let path = root.join(format!("tmp/{name}.{}.{copy}", std::process::id()));
+        match disk.create(&path, bytes, mtime) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => copy += 1,
+            Err(source) => return Err(io_error("write", &path, source)),
+        }
+    }
 }
 
 fn read_spool_file(disk: &dyn Disk, root: &Path) -> Result<SpoolFile, StoreError> {
