@@ -167,9 +167,9 @@ impl FileStore {
             match disk.rename(&temporary, &path) {
                 Ok(()) => made.made.push("spool.json".to_owned()),
                 // Somebody else made it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk
-                    .unlink(&temporary)
-                    .map_err(not_creatable(&temporary))?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    disk.unlink(&temporary).map_err(not_creatable(&temporary))?
+                }
                 Err(source) => return Err(not_creatable(&path)(source)),
             }
         }
@@ -257,6 +257,14 @@ impl FileStore {
             .map_err(|source| io_error("rename", &target, source))
     }
 
+    /// Sets an item file's time: the hint at when its turn comes.
+    fn hint_at(&self, relative: &str, turn: UnixMs) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        self.disk
+            .set_mtime(&path, turn)
+            .map_err(|source| io_error("set the time of", &path, source))
+    }
+
     fn sync_dir(&self, relative: &str) -> Result<(), StoreError> {
         let path = self.path(relative);
         self.disk
@@ -297,16 +305,13 @@ impl FileStore {
     /// Makes a new item's file durable in its state's root directory.
     fn place_new(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
         let id = envelope.request_id;
-        let due = accepted.due.or(envelope.not_before);
-        let hint = [due.or(Some(envelope.enqueued_at)), envelope.not_after]
-            .into_iter()
-            .flatten()
-            .min();
         let dir = format!("{}/{}", accepted.state, envelope.destination);
-        let (_, bytes) = Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
-            what: "an item",
-            source,
-        })?;
+        let (item, bytes) =
+            Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
+                what: "an item",
+                source,
+            })?;
+        let hint = item.turn();
         let target = self.path(&format!("{dir}/{id}.jsonl"));
         if self.disk.stat(&self.path(&dir)).is_err() {
             self.make_dirs(&dir)?;

@@ -105,13 +105,10 @@ pub(super) fn apply(
                 .disk
                 .append(&path, keep, &line)
                 .map_err(|source| io_error("append to", &path, source))?;
-            if let (Some(due), false) = (event.due, event.state.is_terminal()) {
-                store
-                    .disk
-                    .set_mtime(&path, due)
-                    .map_err(|source| io_error("set the time of", &path, source))?;
-            }
         }
+    }
+    if let Some(turn) = step.turn {
+        store.hint_at(here, turn)?;
     }
     move_file(store, here, &step.to)
 }

@@ -16,7 +16,7 @@ use super::window::Window;
 use super::{FileStore, ITEM_BYTES_MAX, reader, replay};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
-use crate::model::item::{Damage, Item};
+use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
@@ -288,6 +288,7 @@ impl<'a> FileSession<'a> {
                 to: format!("corrupt/{name}"),
                 event: None,
                 event_number: 0,
+                turn: None,
                 why: Some(why.to_owned()),
                 notices,
             },
@@ -322,6 +323,12 @@ impl<'a> FileSession<'a> {
     fn refile(&mut self, from: &Place, item: &Item, bytes_good: u64) -> Result<bool, StoreError> {
         let to = self.belongs(item);
         if to == *from {
+            // Its file's time brought it up at the wrong time; next time it does not.
+            if let Some(turn) = item.turn() {
+                let due = item.is_due(self.now);
+                let turn = if due { turn.min(self.now) } else { turn };
+                self.store.hint_at(&from.path(), turn)?;
+            }
             return Ok(false);
         }
         self.record(
@@ -330,6 +337,7 @@ impl<'a> FileSession<'a> {
                 to: to.path(),
                 event: None,
                 event_number: 0,
+                turn: item.turn(),
                 why: None,
                 notices: Vec::new(),
             },
@@ -350,7 +358,7 @@ impl<'a> FileSession<'a> {
             event.state,
             &from.destination,
             from.id,
-            event.due,
+            due_after(&item.envelope, &event),
             item.envelope.not_after,
             event.at,
         );
@@ -358,6 +366,7 @@ impl<'a> FileSession<'a> {
             MoveRecord {
                 from: from.path(),
                 to: to.path(),
+                turn: turn_after(&item.envelope, &event),
                 event: Some(event),
                 event_number: item.events.len() + 1,
                 why: None,
@@ -400,8 +409,15 @@ impl<'a> FileSession<'a> {
             self.foreign(&path, "it does not belong here; it was left as it is");
         }
         for place in listing.to_file {
-            if let Got::Item(item, bytes_good) = self.get(&place)? {
-                self.refile(&place, &item, bytes_good)?;
+            let Got::Item(item, bytes_good) = self.get(&place)? else {
+                continue;
+            };
+            let stays = !self.refile(&place, &item, bytes_good)?;
+            if let (true, Some(window)) =
+                (stays && item.is_due(now), self.windows.get_mut(destination))
+            {
+                // Its file's time lies ahead, and the item itself names none.
+                window.add(&place, now.minute());
             }
         }
         Ok(())
@@ -432,6 +448,7 @@ impl<'a> FileSession<'a> {
         now: UnixMs,
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<Vec<Claimed>, StoreError> {
+        self.now = now;
         let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
         let mut group_bytes = 0;
         for want in wants {
@@ -443,7 +460,8 @@ impl<'a> FileSession<'a> {
                 let Got::Item(item, bytes_good) = self.get(&place)? else {
                     continue;
                 };
-                if item.standing().state != place.state {
+                let standing = item.standing();
+                if standing.state != place.state || standing.parked {
                     // A durable event that says where the item went wins over the directory.
                     self.refile(&place, &item, bytes_good)?;
                     continue;
@@ -649,14 +667,21 @@ impl<'a> FileSession<'a> {
         Ok(places)
     }
 
+    /// Gives held items to `decide`; with `due`, only those whose turn has come by then.
     fn offer(
         &mut self,
         places: &[Place],
+        due: Option<UnixMs>,
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<u64, StoreError> {
         let mut moved = 0;
         for place in places {
             if let Got::Item(item, bytes_good) = self.get(place)? {
+                let misplaced = item.standing().state != place.state;
+                if misplaced || due.is_some_and(|now| !item.is_due(now)) {
+                    self.refile(place, &item, bytes_good)?;
+                    continue;
+                }
                 let decision = decide(&item);
                 let settles = matches!(decision, Decision::Settle(..));
                 self.decide(place, &item, bytes_good, decision)?;
@@ -710,6 +735,7 @@ impl Session for FileSession<'_> {
                     to: hand.from.path(),
                     event: None,
                     event_number: 0,
+                    turn: None,
                     why: None,
                     notices: Vec::new(),
                 },
@@ -765,8 +791,9 @@ impl Session for FileSession<'_> {
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<u64, StoreError> {
         self.guard(|session| {
+            session.now = now;
             let places = session.waking_places(destination, now, items_max)?;
-            session.offer(&places, decide)
+            session.offer(&places, Some(now), decide)
         })
     }
 
@@ -785,7 +812,7 @@ impl Session for FileSession<'_> {
                 places.extend(Place::parse(&found.place));
                 Ok(())
             })?;
-            session.offer(&places, decide)
+            session.offer(&places, None, decide)
         })
     }
 
@@ -828,12 +855,7 @@ impl Session for FileSession<'_> {
             session.flush()?;
             for hand in session.in_hand.values() {
                 // The journal goes; the file's own time now tells when the claim was.
-                let path = session.store.path(&hand.claimed.path());
-                session
-                    .store
-                    .disk
-                    .set_mtime(&path, hand.at)
-                    .map_err(|source| io_error("set the time of", &path, source))?;
+                session.store.hint_at(&hand.claimed.path(), hand.at)?;
             }
             if let Some(line) = line {
                 let path = session.store.path(&reader::tick_log(now));
