@@ -94,6 +94,7 @@ impl<'a> FileSession<'a> {
             dirty: replayed.last_segment > 0,
             poisoned: false,
         };
+        session.displaced(replayed.displaced)?;
         if session.dirty {
             // What is replayed must be in the directories before anything builds on it.
             session.guard(Self::checkpoint)?;
@@ -142,10 +143,42 @@ impl<'a> FileSession<'a> {
         if let Some(journal) = &mut self.journal {
             journal.sync()?;
         }
+        let mut displaced = Vec::new();
         for recorded in std::mem::take(&mut self.recorded) {
-            replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
+            let aside = replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
+            displaced.extend(aside);
+        }
+        self.displaced(displaced)
+    }
+
+    /// Tells of files that stood where an item had to go.
+    fn displaced(&mut self, files: Vec<SetAside>) -> Result<(), StoreError> {
+        for file in files {
+            let destination = file.from.split('/').nth(1).unwrap_or_default();
+            let notices = self.corrupt_notices(&file.name, destination);
+            self.tell_of(notices)?;
+            self.met.set_aside.push(file);
         }
         Ok(())
+    }
+
+    fn corrupt_notices(&self, name: &str, destination: &str) -> Vec<Notice> {
+        let about = About::Corrupt;
+        // The name in corrupt/ is never used again, so neither is the notice's id.
+        Notice::of_file(
+            about,
+            name,
+            destination,
+            about.word(),
+            &self.told_of_corrupt,
+        )
+    }
+
+    fn tell_of(&mut self, notices: Vec<Notice>) -> Result<(), StoreError> {
+        for notice in &notices {
+            self.notices.add(notice);
+        }
+        self.journal()?.append(&Record::Tell { notices })
     }
 
     /// As [`Self::write_out`], and begins a new segment when the journal has grown large. Not
@@ -262,26 +295,8 @@ impl<'a> FileSession<'a> {
     }
 
     fn set_aside(&mut self, from: &str, destination: &str, why: &str) -> Result<(), StoreError> {
-        let file = from.rsplit('/').next().unwrap_or(from);
-        let mut name = file.to_owned();
-        let mut copy = 1;
-        let taken = |name: &str| {
-            let disk = &self.store.disk;
-            disk.stat(&self.store.path(&format!("corrupt/{name}")))
-                .is_ok()
-                || self.met.set_aside.iter().any(|known| known.name == name)
-        };
-        while taken(&name) {
-            copy += 1;
-            name = format!("{file}.{copy}");
-        }
-        let notices = Notice::of_file(
-            About::Corrupt,
-            file,
-            destination,
-            About::Corrupt.word(),
-            &self.told_of_corrupt,
-        );
+        let name = replay::free_name(self.store, from, &self.met.set_aside);
+        let notices = self.corrupt_notices(&name, destination);
         self.record(
             MoveRecord {
                 from: from.to_owned(),
@@ -499,7 +514,8 @@ impl<'a> FileSession<'a> {
         let mut claims = Vec::with_capacity(group.len());
         for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
             let claimed = from.claimed(n);
-            replay::move_file(self.store, &from.path(), &claimed.path())?;
+            let aside = replay::move_file(self.store, &from.path(), &claimed.path())?;
+            self.displaced(aside.into_iter().collect())?;
             let handle = self.next_handle;
             self.next_handle += 1;
             self.in_hand.insert(
@@ -821,12 +837,7 @@ impl Session for FileSession<'_> {
     }
 
     fn tell(&mut self, notices: Vec<Notice>) -> Result<(), StoreError> {
-        self.guard(|session| {
-            for notice in &notices {
-                session.notices.add(notice);
-            }
-            session.journal()?.append(&Record::Tell { notices })
-        })
+        self.guard(|session| session.tell_of(notices))
     }
 
     fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError> {
