@@ -50,6 +50,8 @@ pub(super) struct FileSession<'a> {
     journal: Option<Journal>,
     last_segment: u64,
     recorded: Vec<Recorded>,
+    /// The places that `recorded` leaves.
+    leaving: HashSet<String>,
     in_hand: HashMap<u64, InHand>,
     next_handle: u64,
     windows: HashMap<DestName, Window>,
@@ -84,6 +86,7 @@ impl<'a> FileSession<'a> {
             journal: None,
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
+            leaving: HashSet::new(),
             in_hand: HashMap::new(),
             next_handle: 0,
             windows: HashMap::new(),
@@ -134,6 +137,7 @@ impl<'a> FileSession<'a> {
         }
         self.journal()?
             .append(&Record::Move(Box::new(step.clone())))?;
+        self.leaving.insert(step.from.clone());
         self.recorded.push(Recorded { step, bytes_good });
         Ok(())
     }
@@ -143,6 +147,7 @@ impl<'a> FileSession<'a> {
         if let Some(journal) = &mut self.journal {
             journal.sync()?;
         }
+        self.leaving.clear();
         let mut displaced = Vec::new();
         for recorded in std::mem::take(&mut self.recorded) {
             let aside = replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
@@ -267,12 +272,22 @@ impl<'a> FileSession<'a> {
     /// Reads the item at a place; sets it aside if it is none.
     fn get(&mut self, place: &Place) -> Result<Got, StoreError> {
         let relative = place.path();
+        if self.leaving.contains(&relative) {
+            // The file is as it was before what is recorded of it; deciding on that would lose
+            // one of two events.
+            self.flush()?;
+        }
         let path = self.store.path(&relative);
         let bytes = match self.store.disk.read(&path, ITEM_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Got::Nothing),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput || is_loop(&error) => {
-                self.foreign(&relative, &format!("{error}; it was left as it is"));
+                let kind = self.store.disk.stat(&path).map(|meta| meta.kind);
+                if matches!(kind, Ok(Kind::File)) {
+                    self.set_aside(&relative, &place.destination, &error.to_string())?;
+                } else {
+                    self.foreign(&relative, &format!("{error}; it was left as it is"));
+                }
                 return Ok(Got::Nothing);
             }
             Err(source) => return Err(io_error("read", &path, source)),
@@ -589,7 +604,12 @@ impl<'a> FileSession<'a> {
         decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
     ) -> Result<u64, StoreError> {
         let mut recovered = 0;
+        // What this session is sending was not interrupted.
+        let own: HashSet<Place> = self.in_hand.values().map(|h| h.claimed.clone()).collect();
         for place in self.interrupted_places()? {
+            if own.contains(&place) {
+                continue;
+            }
             let Slot::Claimed(n) = place.slot else {
                 continue;
             };
@@ -789,6 +809,10 @@ impl Session for FileSession<'_> {
             let Some(place) = Place::parse(&found.place) else {
                 return Ok(false);
             };
+            if matches!(place.slot, Slot::Claimed(_)) {
+                // It is being sent or was interrupted, which its events do not say yet.
+                return Ok(false);
+            }
             match session.get(&place)? {
                 Got::Item(item, bytes_good) => {
                     let decision = decide(&item);
