@@ -272,9 +272,15 @@ impl FileStore {
             .map_err(|source| io_error("sync directory", &path, source))
     }
 
-    /// Calls `each` for every entry; a directory that is not there is empty.
+    /// Calls `each` for every entry. A directory that is not there is empty, and so is what
+    /// stands in the place of one: a link is not followed.
     fn list(&self, relative: &str, each: &mut dyn FnMut(&OsStr, Kind)) -> Result<(), StoreError> {
         let path = self.path(relative);
+        if let Ok(meta) = self.disk.stat(&path)
+            && meta.kind != Kind::Directory
+        {
+            return Ok(());
+        }
         match self.disk.list(&path, each) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
