@@ -13,6 +13,7 @@
 
 pub mod disk;
 pub mod file;
+pub mod memory;
 
 use std::collections::BTreeMap;
 use std::io;

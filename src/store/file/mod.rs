@@ -168,7 +168,7 @@ impl FileStore {
                 Ok(()) => made.made.push("spool.json".to_owned()),
                 // Somebody else made it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    disk.unlink(&temporary).map_err(not_creatable(&temporary))?
+                    disk.unlink(&temporary).map_err(not_creatable(&temporary))?;
                 }
                 Err(source) => return Err(not_creatable(&path)(source)),
             }
