@@ -32,7 +32,9 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         last_segment: segments.last().map_or(0, |(number, _)| *number),
         ..Replayed::default()
     };
-    for record in journal::read_all(store.disk.as_ref(), &store.root)? {
+    let records = journal::read_all(store.disk.as_ref(), &store.root)?;
+    let places = places(&records);
+    for record in records {
         match record {
             Record::Claim { at, items } => {
                 for item in items {
@@ -45,7 +47,9 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                 }
             }
             Record::Move(step) => {
-                replayed.displaced.extend(apply(store, &step, None)?);
+                let later = Place::parse(&step.from).and_then(|from| places.get(&from.id));
+                let later = later.map_or(&[][..], Vec::as_slice);
+                replayed.displaced.extend(apply(store, &step, None, later)?);
                 for notice in &step.notices {
                     replayed.notices.add(notice);
                 }
@@ -66,26 +70,54 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
     Ok(replayed)
 }
 
+/// Every place that the journal moves each item to.
+fn places(records: &[Record]) -> HashMap<RequestId, Vec<String>> {
+    let mut places: HashMap<RequestId, Vec<String>> = HashMap::new();
+    let mut note = |from: &str, to: &dyn Fn(&Place) -> String| {
+        if let Some(from) = Place::parse(from) {
+            let to = to(&from);
+            places.entry(from.id).or_default().push(to);
+        }
+    };
+    for record in records {
+        match record {
+            Record::Claim { items, .. } => {
+                for item in items {
+                    note(&item.from, &|from| from.claimed(item.n).path());
+                }
+            }
+            Record::Move(step) => note(&step.from, &|_| step.to.clone()),
+            Record::Tell { .. } | Record::Carry { .. } => {}
+        }
+    }
+    places
+}
+
 /// Does what a move's record says, as far as it is not done yet.
 ///
 /// `bytes_good` is how much of the item's file is good, where the caller knows it; without it
-/// the file is read, and the event appended only if it is not there. Returns what stood in the
-/// way.
+/// the file is read, and the event appended only if it is not there. `places` are those where
+/// the file may be if later records have moved it on: a loss of power can keep the renames and
+/// lose what was appended before them. Returns what stood in the way.
 pub(super) fn apply(
     store: &FileStore,
     step: &MoveRecord,
     bytes_good: Option<u64>,
+    places: &[String],
 ) -> Result<Option<SetAside>, StoreError> {
     if let Some(why) = &step.why {
         set_aside(store, &step.from, &step.to, why)?;
         return Ok(None);
     }
-    let here = if is_there(store, &step.from)? {
-        &step.from
-    } else if is_there(store, &step.to)? {
-        &step.to
-    } else {
-        // A later record moved it on.
+    let mut here = None;
+    for path in [&step.from, &step.to].into_iter().chain(places) {
+        if is_there(store, path)? {
+            here = Some(path);
+            break;
+        }
+    }
+    let Some(here) = here else {
+        // Somebody took the file away.
         return Ok(None);
     };
     if let Some(event) = &step.event {
@@ -116,6 +148,9 @@ pub(super) fn apply(
     }
     if let Some(turn) = step.turn {
         store.hint_at(here, turn)?;
+    }
+    if here != &step.from {
+        return Ok(None);
     }
     move_file(store, here, &step.to)
 }

@@ -150,7 +150,7 @@ impl<'a> FileSession<'a> {
         self.leaving.clear();
         let mut displaced = Vec::new();
         for recorded in std::mem::take(&mut self.recorded) {
-            let aside = replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
+            let aside = replay::apply(self.store, &recorded.step, recorded.bytes_good, &[])?;
             displaced.extend(aside);
         }
         self.displaced(displaced)
