@@ -694,6 +694,7 @@ fn one_file_under_two_names_keeps_the_later() {
         };
         assert_eq!(items.values().filter(unknown).count(), 7);
         assert_eq!(items.len(), 8);
+        assert!(spool.names(&["corrupt"]).is_empty());
     }
 }
 
