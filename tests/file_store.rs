@@ -1318,6 +1318,63 @@ impl Disk for FaultDisk {
     }
 }
 
+/// Intent before act, and the journal no sooner gone than what it says is durable.
+#[test]
+fn the_order_of_writes() {
+    let spool = Spool::in_memory();
+    let disk = FaultDisk::default();
+    let trace = Rc::clone(&disk.trace);
+    let store = spool.store_on(disk);
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    let settled_from = trace.borrow().calls.len();
+    settle(session.as_mut(), &claims[0], State::Confirmed, None);
+    session.close(NOW, None).unwrap();
+
+    let calls = &trace.borrow().calls;
+    let (file, pending) = (format!("/{}.1.jsonl", id(1)), "/pending/a".to_owned());
+    let rows: [(usize, &[&str]); 2] = [
+        (
+            0,
+            &[
+                // Accept: the file, its name, the name's durability.
+                "create */tmp/",
+                "rename *.jsonl",
+                &format!("sync_dir *{pending}"),
+                // Claim: what was listed is durable, then the record, then the rename.
+                &format!("sync_dir *{pending}"),
+                "log reserve",
+                "log append",
+                "log sync",
+                &format!("rename *{file}"),
+            ],
+        ),
+        (
+            settled_from,
+            &[
+                "log append",
+                "log sync",
+                &format!("append *{file}"),
+                "rename */confirmed/a/",
+                "sync_all",
+                "unlink */journal/",
+                "sync_dir */journal",
+            ],
+        ),
+    ];
+    for (from, row) in rows {
+        let mut rest = calls[from..].iter();
+        for step in row {
+            let (op, path) = step.split_once('*').unwrap_or((step, ""));
+            let found = rest.any(|call| call.starts_with(op) && call.contains(path));
+            assert!(found, "`{step}` in its turn: {:#?}", &calls[from..]);
+        }
+    }
+    let renamed = calls.iter().position(|call| call.ends_with(&file)).unwrap();
+    assert_eq!(calls[renamed - 1], "log sync", "{calls:#?}");
+}
+
 /// What a session on a failing disk had promised before it failed.
 #[derive(Default)]
 struct Promised {
