@@ -225,6 +225,18 @@ fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
+/// Opens a file for appending, making it if need be.
+fn open_growing(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    let file = open_regular(path, &mut options)?;
+    if file.metadata()?.permissions().mode() & 0o777 != 0o600 {
+        // The umask took something away.
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}
+
 impl Disk for RealDisk {
     fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
         for entry in fs::read_dir(dir)? {
@@ -288,9 +300,7 @@ impl Disk for RealDisk {
     }
 
     fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        open_regular(path, &mut options)?.write_all(line)
+        open_growing(path)?.write_all(line)
     }
 
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
@@ -376,9 +386,7 @@ impl Disk for RealDisk {
     }
 
     fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        Ok(Box::new(RealLog(open_regular(path, &mut options)?)))
+        Ok(Box::new(RealLog(open_growing(path)?)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
