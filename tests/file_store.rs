@@ -1560,3 +1560,17 @@ fn more_than_a_window_is_claimed_in_order_and_once() {
     assert!(claimed == order, "each once, in order");
     assert_eq!(session.left(&dest("a"), NOW).unwrap(), 0);
 }
+
+#[test]
+fn what_died_unfinished_is_swept_after_a_day_and_not_before() {
+    let spool = Spool::new();
+    let left = spool.path("tmp/left-over.jsonl.1.0");
+    fs::write(&left, b"half").unwrap();
+    let since = RealDisk.stat(&left).unwrap().changed;
+    for (later_ms, there) in [(DAY_MS, true), (DAY_MS + 1, false)] {
+        let store = spool.store();
+        let session = store.lock(&owner(since.plus(later_ms))).unwrap();
+        session.close(since.plus(later_ms), None).unwrap();
+        assert_eq!(left.exists(), there, "after {later_ms} ms");
+    }
+}

@@ -605,6 +605,7 @@ fn what_a_dead_owner_was_to_tell_is_told(bench: &Bench) {
     let more = Notice::of_file(
         tickpost::model::notice::About::Unconfigured,
         "b",
+        "now",
         "b",
         "unconfigured",
         &[dest("ops")],

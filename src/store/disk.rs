@@ -38,6 +38,8 @@ pub struct Meta {
     pub kind: Kind,
     /// The modification time; of an item, its due time as a hint.
     pub mtime: UnixMs,
+    /// When its contents, name or attributes last changed; nobody can set it.
+    pub changed: UnixMs,
     /// The device and inode.
     pub inode: (u64, u64),
     /// The owner.
@@ -375,10 +377,14 @@ impl Disk for RealDisk {
         } else {
             Kind::Other
         };
-        let ms = meta.mtime().saturating_mul(1000) + meta.mtime_nsec() / 1_000_000;
+        let instant = |seconds: i64, nanoseconds: i64| {
+            let ms = seconds.saturating_mul(1000) + nanoseconds / 1_000_000;
+            UnixMs(u64::try_from(ms).unwrap_or(0))
+        };
         Ok(Meta {
             kind,
-            mtime: UnixMs(u64::try_from(ms).unwrap_or(0)),
+            mtime: instant(meta.mtime(), meta.mtime_nsec()),
+            changed: instant(meta.ctime(), meta.ctime_nsec()),
             inode: (meta.dev(), meta.ino()),
             uid: meta.uid(),
             nlink: meta.nlink(),

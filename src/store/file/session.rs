@@ -19,7 +19,7 @@ use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
 use crate::model::state::State;
-use crate::model::time::UnixMs;
+use crate::model::time::{DAY_MS, UnixMs};
 
 /// The journal's space that is set aside for the settle of one item, in bytes: its event with a
 /// response of 2 KiB, in JSON, and its notices.
@@ -98,11 +98,38 @@ impl<'a> FileSession<'a> {
             poisoned: false,
         };
         session.displaced(replayed.displaced)?;
+        session.guard(|session| session.sweep_unfinished())?;
         if session.dirty {
             // What is replayed must be in the directories before anything builds on it.
             session.guard(Self::checkpoint)?;
         }
         Ok(session)
+    }
+
+    /// Removes what processes that died left unfinished in `tmp/`: nothing there was ever
+    /// acknowledged, and nobody writes a file for a day.
+    fn sweep_unfinished(&self) -> Result<(), StoreError> {
+        let mut names = Vec::new();
+        self.store.list("tmp", &mut |name, kind| {
+            if kind == Kind::File {
+                names.push(name.to_owned());
+            }
+        })?;
+        for name in names {
+            let path = self.store.path("tmp").join(name);
+            let old = self
+                .store
+                .disk
+                .stat(&path)
+                .is_ok_and(|meta| self.now.since(meta.changed) > DAY_MS);
+            if old {
+                self.store
+                    .disk
+                    .unlink(&path)
+                    .map_err(|source| io_error("remove", &path, source))?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs a step that writes. The first error makes the session refuse all further ones:
@@ -173,6 +200,7 @@ impl<'a> FileSession<'a> {
         Notice::of_file(
             about,
             name,
+            "",
             destination,
             about.word(),
             &self.told_of_corrupt,
