@@ -225,6 +225,26 @@ fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
+/// Opens a file to append to; a new one gets its mode whatever the umask.
+fn open_or_make(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).mode(0o600);
+    match options
+        .create_new(true)
+        .custom_flags(open_flags())
+        .open(path)
+    {
+        Ok(file) => {
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            open_regular(path, OpenOptions::new().append(true))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Disk for RealDisk {
     fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
         for entry in fs::read_dir(dir)? {
@@ -288,9 +308,7 @@ impl Disk for RealDisk {
     }
 
     fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        open_regular(path, &mut options)?.write_all(line)
+        open_or_make(path)?.write_all(line)
     }
 
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
@@ -376,9 +394,7 @@ impl Disk for RealDisk {
     }
 
     fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        Ok(Box::new(RealLog(open_regular(path, &mut options)?)))
+        Ok(Box::new(RealLog(open_or_make(path)?)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

@@ -171,7 +171,11 @@ impl Bench {
 
     /// A run under another umask, such as `077`.
     pub(crate) fn call_with_umask<S: AsRef<OsStr>>(&self, umask: &str, arguments: &[S]) -> Call {
-        let script = format!("umask {umask} && exec \"$@\"");
+        self.call_by_shell(&format!("umask {umask} && exec \"$@\""), arguments)
+    }
+
+    /// A run on this spool by a script of the shell, in which it is `"$@"`.
+    pub(crate) fn call_by_shell<S: AsRef<OsStr>>(&self, script: &str, arguments: &[S]) -> Call {
         let mut all: Vec<&OsStr> = vec![
             "-c".as_ref(),
             script.as_ref(),
