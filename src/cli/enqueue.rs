@@ -23,8 +23,10 @@ use crate::transport::request;
 /// A last tick older than this is warned of, in milliseconds.
 const TICK_OLD_MS: u64 = 15 * MINUTE_MS;
 
-/// Example: `echo '{"amount":5}' | tickpost enqueue billing --path /v1/charges --notify ops`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  echo '{\"amount\":5}' | tickpost enqueue billing --path /v1/charges --notify ops"
+)]
 pub(super) struct Enqueue {
     /// The destination, by its name in the configuration
     dest: String,

@@ -13,19 +13,19 @@ use crate::store::{Found, Store};
 use crate::view::item::{Row, next};
 use crate::view::status::{Status, look};
 
-/// Example: `tickpost status`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost status")]
 pub(super) struct StatusArgs {}
 
-/// Example: `tickpost list --state held --reason auth_invalid --since 2h`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost list --state held --reason auth_invalid --since 2h")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     filters: Filters,
 }
 
-/// Example: `tickpost show 019adf3e`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost show 019adf3e")]
 pub(super) struct ShowArgs {
     /// Request ids, or unique beginnings of them; - reads ids from standard input
     #[arg(required = true, value_name = "ID")]

@@ -38,8 +38,10 @@ struct Targets {
     wait: u64,
 }
 
-/// Example: `tickpost hold --destination billing --note 'receiver is being moved'`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tickpost hold --destination billing --note 'receiver is being moved'"
+)]
 pub(super) struct HoldArgs {
     #[command(flatten)]
     targets: Targets,
@@ -48,22 +50,24 @@ pub(super) struct HoldArgs {
     release_at: Option<String>,
 }
 
-/// Example: `tickpost release --state held --reason auth_invalid`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost release --state held --reason auth_invalid")]
 pub(super) struct ReleaseArgs {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Example: `tickpost cancel 019adf3e --note 'ordered twice'`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost cancel 019adf3e --note 'ordered twice'")]
 pub(super) struct CancelArgs {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Example: `tickpost list --state failed --since 1d --json | jq -r .request_id | tickpost retry -`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tickpost list --state failed --since 1d --json | jq -r .request_id | tickpost retry -"
+)]
 pub(super) struct RetryArgs {
     #[command(flatten)]
     targets: Targets,
@@ -72,8 +76,10 @@ pub(super) struct RetryArgs {
     new_id: bool,
 }
 
-/// Example: `tickpost resolve --confirmed 019adf3e --note 'charge ch_1 is in the dashboard'`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tickpost resolve --confirmed 019adf3e --note 'charge ch_1 is in the dashboard'"
+)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["confirmed", "failed", "resend"])))]
 pub(super) struct ResolveArgs {
     #[command(flatten)]

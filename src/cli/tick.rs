@@ -15,8 +15,8 @@ use crate::entropy;
 use crate::store::{Store, StoreError};
 use crate::transport::HttpTransport;
 
-/// Example: `tickpost tick --destination billing --limit 1 -v`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost tick --destination billing --limit 1 -v")]
 pub(super) struct TickArgs {
     /// Only print what would be done, in which order, and what is skipped and why
     #[arg(long)]
