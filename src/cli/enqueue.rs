@@ -147,7 +147,7 @@ fn envelope(
 ) -> anyhow::Result<Envelope> {
     let data = |error: String| CliError::Data(error);
     let time = |text: Option<String>| -> Result<Option<UnixMs>, CliError> {
-        text.map(|text| times::future(&text, now).map_err(data))
+        text.map(|text| times::future(&text, now).map_err(CliError::Usage))
             .transpose()
     };
     let not_before = time(arguments.not_before)?;
