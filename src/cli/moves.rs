@@ -128,6 +128,13 @@ pub(super) fn hold(context: &Context, arguments: &HoldArgs) -> anyhow::Result<()
         Some(text) => Some(times::future(text, now).map_err(CliError::Usage)?),
         None => None,
     };
+    if due.is_some_and(|due| due <= now) {
+        return Err(CliError::Data(
+            "--release-at is over already; give a later time, or leave it out to hold until `release`"
+                .to_owned(),
+        )
+        .into());
+    }
     let order = Order {
         step: Move::Hold,
         kind: EventKind::Held,
@@ -254,6 +261,8 @@ fn meant(
     let mut all = Vec::new();
     for text in select::ids(&targets.ids)? {
         match select::find(store, &text) {
+            // Named twice, it is moved once: `retry --new-id` must not make two of it.
+            Ok(found) if all.iter().any(|known: &Found| known.id == found.id) => {}
             Ok(found) => all.push(found),
             Err(error) => match error.downcast_ref::<CliError>() {
                 Some(CliError::NoInput(_)) => done.missing.push(text),
