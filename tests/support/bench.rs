@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use fs2::FileExt as _;
+use fs2::FileExt;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -68,6 +68,10 @@ pub(crate) struct Running {
     child: Option<Child>,
     arguments: Vec<OsString>,
 }
+
+/// The spool's lock, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldLock(File);
 
 /// What is at a path of a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,14 +289,23 @@ impl Bench {
         fs::write(path, format!("{line}\n")).unwrap();
     }
 
-    /// Takes the spool's lock, as a running tick has it, until the file is dropped.
-    pub(crate) fn hold_lock(&self, owner: &str) -> File {
+    /// Takes the spool's lock, as a running tick has it, until what it returns is dropped.
+    pub(crate) fn hold_lock(&self, owner: &str) -> HeldLock {
         let path = self.spool.join("lock");
         let file = File::options().read(true).write(true).open(path).unwrap();
-        file.lock_exclusive().unwrap();
+        // Not as methods: those of the same names in std win.
+        FileExt::lock_exclusive(&file).unwrap();
         file.set_len(0).unwrap();
         (&file).write_all(owner.as_bytes()).unwrap();
-        file
+        HeldLock(file)
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another test is just starting has the file open
+        // until it has become the binary.
+        FileExt::unlock(&self.0).unwrap();
     }
 }
 
