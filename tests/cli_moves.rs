@@ -520,6 +520,93 @@ fn retry_with_a_new_id_leaves_the_old_and_links_the_new() {
     printed.prints(&old);
 }
 
+/// A spool with an item that was being sent when the tick was killed, or did not wait for it.
+fn interrupted(receiver: &Receiver, kill: bool) -> (Bench, String) {
+    let bench = Bench::new();
+    bench.configure("[tick]\ngrace = \"1ms\"", &[("shop", &receiver.url(), "")]);
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let running = bench.call(&["tick"]).start();
+    receiver.wait_for(1);
+    if kill {
+        running.kill();
+    } else {
+        running.terminate();
+    }
+    running.end();
+    assert_eq!(bench.place(&id), format!("unknown/shop/{id}.1.jsonl"));
+    (bench, id)
+}
+
+#[test]
+fn what_was_being_sent_may_have_been_acted_on_before_a_tick_says_so() {
+    for kill in [false, true] {
+        let receiver = Receiver::start(vec![Reply::silent()]);
+        let (bench, id) = interrupted(&receiver, kill);
+        for command in ["cancel", "release", "retry"] {
+            bench
+                .run(&[command, "--dry-run", &id])
+                .code(1)
+                .says("tickpost resolve");
+            bench
+                .run(&[command, "--destination", "shop", "--since", "1h"])
+                .code(1)
+                .says(&id);
+            refused(&bench, &[command], &id).says("tickpost resolve");
+        }
+        moved(&bench, &["hold"], &id, "held", "unknown/shop/parked");
+        refused(&bench, &["cancel"], &id).says("tickpost resolve");
+        bench.run(&["tick"]).ok();
+        assert_eq!(receiver.arrivals().len(), 1, "no blind repeat");
+    }
+}
+
+#[test]
+fn what_was_being_sent_can_be_resolved_before_a_tick_says_so() {
+    let receiver = Receiver::start(vec![Reply::silent()]);
+    let (bench, id) = interrupted(&receiver, true);
+    moved(
+        &bench,
+        &["resolve", "--confirmed"],
+        &id,
+        "resolved",
+        "confirmed/shop/DAY",
+    );
+    let receiver = Receiver::start(vec![Reply::silent()]);
+    let (bench, id) = interrupted(&receiver, true);
+    moved(
+        &bench,
+        &["resolve", "--resend"],
+        &id,
+        "resolved",
+        "pending/shop",
+    );
+    bench.run(&["tick"]).ok();
+    assert!(bench.place(&id).starts_with("confirmed/"));
+}
+
+#[test]
+fn a_wait_of_any_length_is_taken() {
+    let bench = Bench::with(&[("shop", NOWHERE, "")]);
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let longest = u64::MAX.to_string();
+    bench.run(&["cancel", "--wait", &longest, &id]).ok();
+    bench.run(&["tick", "--wait", &longest]).ok();
+    bench.run(&["cancel", "--wait", "-1", &id]).code(2);
+    bench.run(&["cancel", "--wait", "1s", &id]).code(2);
+}
+
+#[test]
+fn a_hold_does_not_outrun_the_time_before_which_it_is_not_sent() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    let id = bench.enqueue("shop", &["--data", "x", "--not-before", "+1h"]);
+    bench.run(&["hold", &id]).ok();
+    bench.run(&["release", &id]).ok();
+    bench.run(&["tick"]).ok();
+    assert!(bench.place(&id).starts_with("pending/shop/20"));
+    assert_eq!(receiver.arrivals().len(), 0);
+}
+
 #[test]
 fn attempts_count_anew_after_release_and_retry() {
     let receiver = Receiver::start(vec![Reply::status(422)]);

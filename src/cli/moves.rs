@@ -273,6 +273,18 @@ fn meant(
     Ok(all)
 }
 
+/// The state after a move, if it may be made.
+fn after(found: &Found, item: &Item, step: Move) -> Result<State, Refused> {
+    let standing = item.standing();
+    // Claimed, and the tick that was sending it has died or did not wait for the answer: its
+    // events do not say so yet, but the receiver may have acted on it.
+    let interrupted = found.state == State::Unknown && standing.state == State::Pending;
+    if interrupted || standing.state == State::Unknown {
+        return state::after(State::Unknown, true, step);
+    }
+    state::after(standing.state, standing.maybe_acted, step)
+}
+
 fn rehearse(
     context: &Context,
     store: &FileStore,
@@ -282,8 +294,7 @@ fn rehearse(
     let mut done = Done::default();
     for found in meant(context, store, targets, order, &mut done)? {
         if let Some(Ok(item)) = store.read(&found)? {
-            let standing = item.standing();
-            match state::after(standing.state, standing.maybe_acted, order.step) {
+            match after(&found, &item, order.step) {
                 Ok(_) => done.moved.push(found.id),
                 Err(why) => done.refused.push((found.id, why)),
             }
@@ -311,28 +322,27 @@ fn perform(
             &[]
         },
     };
-    let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
-        store.lock(&owner)
-    })?;
+    let mut session = patiently(
+        targets.wait.saturating_mul(1000),
+        &AtomicBool::new(false),
+        || store.lock(&owner),
+    )?;
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
     for found in meant(context, store, targets, order, &mut done)? {
-        let moved = session.change(&found, &mut |item| {
-            let standing = item.standing();
-            match state::after(standing.state, standing.maybe_acted, order.step) {
-                Err(why) => {
-                    done.refused.push((found.id, why));
-                    Decision::Leave
-                }
-                Ok(_) if order.new_id => {
-                    copies.push(item.clone());
-                    Decision::Leave
-                }
-                Ok(to) => {
-                    let event = event(order, to, &by, targets.note.as_deref(), now);
-                    let told = engine::notices(config, item, &event);
-                    Decision::Settle(Box::new(event), told)
-                }
+        let moved = session.change(&found, &mut |item| match after(&found, item, order.step) {
+            Err(why) => {
+                done.refused.push((found.id, why));
+                Decision::Leave
+            }
+            Ok(_) if order.new_id => {
+                copies.push(item.clone());
+                Decision::Leave
+            }
+            Ok(to) => {
+                let event = event(order, to, &by, targets.note.as_deref(), now);
+                let told = engine::notices(config, item, &event);
+                Decision::Settle(Box::new(event), told)
             }
         })?;
         if moved {
@@ -471,9 +481,11 @@ fn release_destination(context: &Context, targets: &Targets) -> anyhow::Result<(
             now,
             told_of_corrupt: &[],
         };
-        let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
-            store.lock(&owner)
-        })?;
+        let mut session = patiently(
+            targets.wait.saturating_mul(1000),
+            &AtomicBool::new(false),
+            || store.lock(&owner),
+        )?;
         let mut memory = store.memory(&name)?;
         if let Some(ended) = memory.suspended.take() {
             memory.past.push((ended.since, now));

@@ -57,7 +57,7 @@ pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()>
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot listen for signals")?;
     }
-    let report = patiently(arguments.wait * 1000, &stop, || {
+    let report = patiently(arguments.wait.saturating_mul(1000), &stop, || {
         pass(context, &config, &store, &options, &stop)
     })?;
     print_report(context, &report)
