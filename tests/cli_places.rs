@@ -153,7 +153,13 @@ fn a_lost_answer_with_a_key_is_unknown_under_the_minute_of_the_repeat() {
         (Reply::close(), "connection_lost"),
         (Reply::raw("garbage\r\n\r\n"), "unexpected_response"),
     ] {
-        let item = sent(reply, &format!("{KEYED}\n{IMPATIENT}"));
+        // Only silence needs to end soon: on a slow machine an answer may take its time.
+        let patience = if reason == "timeout_after_send" {
+            IMPATIENT
+        } else {
+            ""
+        };
+        let item = sent(reply, &format!("{KEYED}\n{patience}"));
         let last = item.last();
         assert_eq!(last["reason"], reason, "{last:#}");
         assert_eq!(last["outcome"], "maybe_sent");
