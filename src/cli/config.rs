@@ -6,13 +6,14 @@ use crate::transport::secret;
 
 /// Look at the configuration.
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "Example:\n  tickpost config check")]
 pub(super) enum ConfigCommand {
     /// Check everything, secrets and certificates' files too, and name every fault with file and line
     Check(CheckArgs),
 }
 
-/// Example: `tickpost config check`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost config check")]
 pub(super) struct CheckArgs {}
 
 pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<()> {

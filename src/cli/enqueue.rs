@@ -23,8 +23,10 @@ use crate::transport::request;
 /// A last tick older than this is warned of, in milliseconds.
 const TICK_OLD_MS: u64 = 15 * MINUTE_MS;
 
-/// Example: `echo '{"amount":5}' | tickpost enqueue billing --path /v1/charges --notify ops`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  echo '{\"amount\":5}' | tickpost enqueue billing --path /v1/charges --notify ops"
+)]
 pub(super) struct Enqueue {
     /// The destination, by its name in the configuration
     dest: String,
@@ -145,7 +147,7 @@ fn envelope(
 ) -> anyhow::Result<Envelope> {
     let data = |error: String| CliError::Data(error);
     let time = |text: Option<String>| -> Result<Option<UnixMs>, CliError> {
-        text.map(|text| times::future(&text, now).map_err(data))
+        text.map(|text| times::future(&text, now).map_err(CliError::Usage))
             .transpose()
     };
     let not_before = time(arguments.not_before)?;
@@ -209,8 +211,21 @@ fn check(envelope: &Envelope, destination: &Destination) -> Result<(), CliError>
         .as_ref()
         .map(|auth| crate::transport::secret::Credential::new(auth, "x"));
     request::assemble(envelope, destination, credential.as_ref())
-        .map(drop)
-        .map_err(|error| CliError::Data(error.to_string()))
+        .map_err(|error| CliError::Data(error.to_string()))?;
+    // Guarantee G12: an item never holds a secret.
+    let secret = ["authorization", "proxy-authorization", "cookie"];
+    if let Some((name, _)) = envelope
+        .request
+        .headers
+        .iter()
+        .find(|(name, _)| secret.contains(&name.to_ascii_lowercase().as_str()))
+    {
+        return Err(CliError::Data(format!(
+            "header `{name}` holds a secret, and items are stored as they are; set `auth` in [destination.{}] instead",
+            destination.name
+        )));
+    }
+    Ok(())
 }
 
 /// A dead timer shows nowhere else.

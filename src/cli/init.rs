@@ -6,8 +6,8 @@ use crate::config::SAMPLE;
 use crate::entropy;
 use crate::store::file::FileStore;
 
-/// Example: `tickpost --spool /var/spool/tickpost init`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost --spool /var/spool/tickpost init")]
 pub(super) struct Init {}
 
 pub(super) fn run(context: &Context, _arguments: &Init) -> anyhow::Result<()> {

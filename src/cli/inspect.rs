@@ -2,30 +2,36 @@
 
 use std::path::PathBuf;
 
+use super::exit::CliError;
 use super::output::{self, style_of};
 use super::select::{self, Filters};
 use super::{Context, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::model::ids::DestName;
+use crate::model::item::{Damage, Item};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
+use crate::store::file::FileStore;
 use crate::store::{Found, Store};
 use crate::view::item::{Row, next};
 use crate::view::status::{Status, look};
 
-/// Example: `tickpost status`
+/// How often an item that moves is looked for.
+const LOOKS_MAX: usize = 10;
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost status")]
 pub(super) struct StatusArgs {}
 
-/// Example: `tickpost list --state held --reason auth_invalid --since 2h`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost list --state held --reason auth_invalid --since 2h")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     filters: Filters,
 }
 
-/// Example: `tickpost show 019adf3e`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost show 019adf3e")]
 pub(super) struct ShowArgs {
     /// Request ids, or unique beginnings of them; - reads ids from standard input
     #[arg(required = true, value_name = "ID")]
@@ -214,25 +220,26 @@ pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()
     let store = context.store_to_read()?;
     let config = context.config_if_any();
     let root = PathBuf::from(context.whole_root());
+    let mut missing = Vec::new();
     for text in select::ids(&arguments.ids)? {
-        let found = select::find(&store, &text)?;
-        // It may move between being found and being read.
-        let item = match store.read(&found)? {
-            Some(item) => Some((found.clone(), item)),
-            None => match select::find(&store, &text) {
-                Ok(found) => store.read(&found)?.map(|item| (found, item)),
-                Err(_) => None,
+        let found = match select::find(&store, &text) {
+            Ok(found) => found,
+            // One that is missing hides none of the others.
+            Err(error) => match error.downcast_ref::<CliError>() {
+                Some(CliError::NoInput(why)) => {
+                    missing.push(why.clone());
+                    continue;
+                }
+                _ => return Err(error),
             },
         };
+        let item = read(&store, &text, found)?;
         let Some((found, item)) = item else {
-            return Err(super::exit::CliError::NoInput(format!(
-                "item `{text}` is moving; ask again"
-            ))
-            .into());
+            return Err(CliError::NoInput(format!("item `{text}` is moving; ask again")).into());
         };
         let file = root.join(&found.place).display().to_string();
         let item = item.map_err(|damage| {
-            super::exit::CliError::Data(format!(
+            CliError::Data(format!(
                 "{file} cannot be read: {damage}; the next tick sets it aside"
             ))
         })?;
@@ -253,13 +260,31 @@ pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()
             print_item(context, &found, &item, &file, &after)?;
         }
     }
-    Ok(())
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::NoInput(missing.join("\n")).into())
+}
+
+/// Reads an item that may move between being found and being read.
+fn read(
+    store: &FileStore,
+    text: &str,
+    mut found: Found,
+) -> anyhow::Result<Option<(Found, Result<Item, Damage>)>> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(item) = store.read(&found)? {
+            return Ok(Some((found, item)));
+        }
+        found = select::find(store, text)?;
+    }
+    Ok(None)
 }
 
 fn print_item(
     context: &Context,
     found: &Found,
-    item: &crate::model::item::Item,
+    item: &Item,
     file: &str,
     after: &str,
 ) -> anyhow::Result<()> {

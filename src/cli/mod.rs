@@ -42,8 +42,9 @@ struct Arguments {
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
 struct Global {
-    /// The spool's directory [default: ./spool if it is one, else /var/spool/tickpost]
-    #[arg(long, global = true, value_name = "DIR", env = "TICKPOST_SPOOL")]
+    /// The spool's directory [default: `$TICKPOST_SPOOL`, else ./spool if it is one, else
+    /// /var/spool/tickpost]
+    #[arg(long, global = true, value_name = "DIR")]
     spool: Option<PathBuf>,
     /// The configuration [default: tickpost.toml in the spool]
     #[arg(long, global = true, value_name = "FILE")]
@@ -168,6 +169,10 @@ impl Context {
     fn root(&self) -> PathBuf {
         if let Some(root) = &self.global.spool {
             return root.clone();
+        }
+        // Set and empty is as good as not set.
+        if let Some(root) = std::env::var_os("TICKPOST_SPOOL").filter(|root| !root.is_empty()) {
+            return PathBuf::from(root);
         }
         let here = PathBuf::from("spool");
         if file::is_spool(&here) {

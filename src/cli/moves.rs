@@ -38,8 +38,10 @@ struct Targets {
     wait: u64,
 }
 
-/// Example: `tickpost hold --destination billing --note 'receiver is being moved'`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tickpost hold --destination billing --note 'receiver is being moved'"
+)]
 pub(super) struct HoldArgs {
     #[command(flatten)]
     targets: Targets,
@@ -48,22 +50,24 @@ pub(super) struct HoldArgs {
     release_at: Option<String>,
 }
 
-/// Example: `tickpost release --state held --reason auth_invalid`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost release --state held --reason auth_invalid")]
 pub(super) struct ReleaseArgs {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Example: `tickpost cancel 019adf3e --note 'ordered twice'`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost cancel 019adf3e --note 'ordered twice'")]
 pub(super) struct CancelArgs {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Example: `tickpost list --state failed --since 1d --json | jq -r .request_id | tickpost retry -`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tickpost list --state failed --since 1d --json | jq -r .request_id | tickpost retry -"
+)]
 pub(super) struct RetryArgs {
     #[command(flatten)]
     targets: Targets,
@@ -72,8 +76,10 @@ pub(super) struct RetryArgs {
     new_id: bool,
 }
 
-/// Example: `tickpost resolve --confirmed 019adf3e --note 'charge ch_1 is in the dashboard'`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tickpost resolve --confirmed 019adf3e --note 'charge ch_1 is in the dashboard'"
+)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["confirmed", "failed", "resend"])))]
 pub(super) struct ResolveArgs {
     #[command(flatten)]
@@ -122,6 +128,13 @@ pub(super) fn hold(context: &Context, arguments: &HoldArgs) -> anyhow::Result<()
         Some(text) => Some(times::future(text, now).map_err(CliError::Usage)?),
         None => None,
     };
+    if due.is_some_and(|due| due <= now) {
+        return Err(CliError::Data(
+            "--release-at is over already; give a later time, or leave it out to hold until `release`"
+                .to_owned(),
+        )
+        .into());
+    }
     let order = Order {
         step: Move::Hold,
         kind: EventKind::Held,
@@ -246,8 +259,11 @@ fn meant(
             .collect());
     }
     let mut all = Vec::new();
+    let mut seen = std::collections::HashSet::new();
     for text in select::ids(&targets.ids)? {
         match select::find(store, &text) {
+            // Named twice, it is moved once: `retry --new-id` must not make two of it.
+            Ok(found) if !seen.insert(found.id) => {}
             Ok(found) => all.push(found),
             Err(error) => match error.downcast_ref::<CliError>() {
                 Some(CliError::NoInput(_)) => done.missing.push(text),
@@ -256,6 +272,18 @@ fn meant(
         }
     }
     Ok(all)
+}
+
+/// The state after a move, if it may be made.
+fn after(found: &Found, item: &Item, step: Move) -> Result<State, Refused> {
+    let standing = item.standing();
+    // Claimed, and the tick that was sending it has died or did not wait for the answer: its
+    // events do not say so yet, but the receiver may have acted on it.
+    let interrupted = found.state == State::Unknown && standing.state == State::Pending;
+    if interrupted || standing.state == State::Unknown {
+        return state::after(State::Unknown, true, step);
+    }
+    state::after(standing.state, standing.maybe_acted, step)
 }
 
 fn rehearse(
@@ -267,8 +295,7 @@ fn rehearse(
     let mut done = Done::default();
     for found in meant(context, store, targets, order, &mut done)? {
         if let Some(Ok(item)) = store.read(&found)? {
-            let standing = item.standing();
-            match state::after(standing.state, standing.maybe_acted, order.step) {
+            match after(&found, &item, order.step) {
                 Ok(_) => done.moved.push(found.id),
                 Err(why) => done.refused.push((found.id, why)),
             }
@@ -296,9 +323,11 @@ fn perform(
             &[]
         },
     };
-    let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
-        store.lock(&owner)
-    })?;
+    let mut session = patiently(
+        targets.wait.saturating_mul(1000),
+        &AtomicBool::new(false),
+        || store.lock(&owner),
+    )?;
     // What a dead tick was sending is recorded first: a decision must not miss it.
     let clock = SystemClock::new();
     let suspect = engine::clock_suspicion(store, &clock)?.is_some();
@@ -306,22 +335,19 @@ fn perform(
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
     for found in meant(context, store, targets, order, &mut done)? {
-        let moved = session.change(&found, &mut |item| {
-            let standing = item.standing();
-            match state::after(standing.state, standing.maybe_acted, order.step) {
-                Err(why) => {
-                    done.refused.push((found.id, why));
-                    Decision::Leave
-                }
-                Ok(_) if order.new_id => {
-                    copies.push(item.clone());
-                    Decision::Leave
-                }
-                Ok(to) => {
-                    let event = event(order, to, &by, targets.note.as_deref(), now);
-                    let told = engine::notices(config, item, &event);
-                    Decision::Settle(Box::new(event), told)
-                }
+        let moved = session.change(&found, &mut |item| match after(&found, item, order.step) {
+            Err(why) => {
+                done.refused.push((found.id, why));
+                Decision::Leave
+            }
+            Ok(_) if order.new_id => {
+                copies.push(item.clone());
+                Decision::Leave
+            }
+            Ok(to) => {
+                let event = event(order, to, &by, targets.note.as_deref(), now);
+                let told = engine::notices(config, item, &event);
+                Decision::Settle(Box::new(event), told)
             }
         })?;
         if moved {
@@ -460,9 +486,11 @@ fn release_destination(context: &Context, targets: &Targets) -> anyhow::Result<(
             now,
             told_of_corrupt: &[],
         };
-        let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
-            store.lock(&owner)
-        })?;
+        let mut session = patiently(
+            targets.wait.saturating_mul(1000),
+            &AtomicBool::new(false),
+            || store.lock(&owner),
+        )?;
         let mut memory = store.memory(&name)?;
         if let Some(ended) = memory.suspended.take() {
             memory.past.push((ended.since, now));

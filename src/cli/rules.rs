@@ -15,6 +15,7 @@ const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Look at the rules that judge answers.
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "Example:\n  tickpost rules list billing")]
 pub(super) enum RulesCommand {
     /// What a saved response (as `curl -i` prints it) would be judged, and by which rule
     Test(TestArgs),
@@ -22,8 +23,10 @@ pub(super) enum RulesCommand {
     List(ListArgs),
 }
 
-/// Example: `curl -si https://api.example/charges -d '{}' | tickpost rules test billing -`
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  curl -si https://api.example/charges -d '{}' | tickpost rules test billing -"
+)]
 pub(super) struct TestArgs {
     /// A destination, or profile:NAME
     dest: String,
@@ -47,8 +50,8 @@ pub(super) struct TestArgs {
     transport: Option<String>,
 }
 
-/// Example: `tickpost rules list billing`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost rules list billing")]
 pub(super) struct ListArgs {
     /// A destination, or profile:NAME
     dest: String,

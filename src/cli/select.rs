@@ -209,6 +209,9 @@ pub(super) fn ids(arguments: &[String]) -> anyhow::Result<Vec<String>> {
 
 /// Finds an item by its id, or by the beginning of it.
 pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
+    // Other programs print the same id in capitals.
+    let text = text.to_ascii_lowercase();
+    let text = text.as_str();
     let missing = || CliError::NoInput(format!("there is no item `{text}` in this spool"));
     if let Ok(id) = text.parse::<RequestId>() {
         return Ok(store.find(id)?.ok_or_else(missing)?);

@@ -15,8 +15,8 @@ use crate::entropy;
 use crate::store::{Store, StoreError};
 use crate::transport::HttpTransport;
 
-/// Example: `tickpost tick --destination billing --limit 1 -v`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost tick --destination billing --limit 1 -v")]
 pub(super) struct TickArgs {
     /// Only print what would be done, in which order, and what is skipped and why
     #[arg(long)]
@@ -57,7 +57,7 @@ pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()>
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot listen for signals")?;
     }
-    let report = patiently(arguments.wait * 1000, &stop, || {
+    let report = patiently(arguments.wait.saturating_mul(1000), &stop, || {
         pass(context, &config, &store, &options, &stop)
     })?;
     print_report(context, &report)

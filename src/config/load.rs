@@ -224,7 +224,7 @@ fn destinations(
                 continue;
             }
         };
-        if name.as_str().starts_with("group-") || name.as_str().ends_with(".hold") {
+        if name.as_str().starts_with("group-") || name.as_str().strip_suffix(".hold").is_some() {
             // `destinations/` holds group-NAME.json and DEST.hold.json beside DEST.json.
             let fault = Fault::new(
                 value.key_span(),

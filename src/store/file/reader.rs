@@ -196,6 +196,7 @@ fn look_up(
         slot,
         id,
     };
+    // A link, a pipe or a directory of an item's name is no item.
     let is_there = |place: &Place| {
         let meta = store.disk.stat(&store.path(&place.path()));
         meta.is_ok_and(|meta| meta.kind == Kind::File)
@@ -315,18 +316,7 @@ fn count(store: &FileStore, overlay: &Overlay) -> Result<Counts, StoreError> {
 }
 
 pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
-    let mut newest: Option<String> = None;
-    store.list("log", &mut |name, kind| {
-        let name = name.to_str().unwrap_or_default();
-        if kind == Kind::File
-            && name.starts_with("ticks-")
-            && name.strip_suffix(".jsonl").is_some()
-            && newest.as_deref().is_none_or(|known| known < name)
-        {
-            newest = Some(name.to_owned());
-        }
-    })?;
-    let Some(name) = newest else {
+    let Some(name) = newest_log(store)? else {
         return Ok(None);
     };
     let path = store.path(&format!("log/{name}"));
@@ -339,7 +329,28 @@ pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, 
     }
 }
 
-/// The time of `log/ticks-DAY.jsonl` for an instant, relative to the spool.
-pub(super) fn tick_log(now: UnixMs) -> String {
-    format!("log/ticks-{}.jsonl", now.day_name())
+/// The name of the log of ticks with the latest day.
+fn newest_log(store: &FileStore) -> Result<Option<String>, StoreError> {
+    let mut newest: Option<String> = None;
+    store.list("log", &mut |name, kind| {
+        let name = name.to_str().unwrap_or_default();
+        if kind == Kind::File
+            && name.starts_with("ticks-")
+            && name.strip_suffix(".jsonl").is_some()
+            && newest.as_deref().is_none_or(|known| known < name)
+        {
+            newest = Some(name.to_owned());
+        }
+    })?;
+    Ok(newest)
+}
+
+/// Where the line of a tick goes that ends now, relative to the spool: the log of the day.
+///
+/// If a clock that stood wrong left one of a later day, the line goes there: the last line of the
+/// newest log stays the last tick's, or every tick until that day would take its clock for wrong.
+pub(super) fn tick_log(store: &FileStore, now: UnixMs) -> Result<String, StoreError> {
+    let today = format!("ticks-{}.jsonl", now.day_name());
+    let name = newest_log(store)?.map_or(today.clone(), |newest| newest.max(today));
+    Ok(format!("log/{name}"))
 }

@@ -951,7 +951,7 @@ impl Session for FileSession<'_> {
                 session.store.hint_at(&hand.claimed.path(), hand.at)?;
             }
             if let Some(line) = line {
-                let path = session.store.path(&reader::tick_log(now));
+                let path = session.store.path(&reader::tick_log(session.store, now)?);
                 let text = format!("{line}\n");
                 session
                     .store

@@ -1,0 +1,340 @@
+//! What a tick does with files that are no items, with links, with foreign names, and with a
+//! clock that cannot be right.
+//!
+//! CONTRACT 3 (item file, `corrupt/`) and 4 (the clock).
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/bench.rs"]
+mod bench;
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use bench::{Bench, KEYED, assert_fields};
+use support::Receiver;
+
+/// An id that nobody minted.
+const ID: &str = "01a228af-9284-74bb-b250-40eff85f347b";
+
+fn bench() -> (Bench, Receiver) {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    (bench, receiver)
+}
+
+/// Puts bytes where an item of `shop` would lie.
+fn plant(bench: &Bench, bytes: impl AsRef<[u8]>) -> String {
+    let dir = bench.spool().join("pending/shop");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(format!("{ID}.jsonl")), bytes).unwrap();
+    format!("{ID}.jsonl")
+}
+
+#[test]
+fn what_is_no_item_is_set_aside_with_the_reason_and_counted() {
+    for (what, bytes) in [
+        ("nothing", Vec::new()),
+        ("garbage", b"garbage".to_vec()),
+        ("zeros", vec![0; 4096]),
+        ("no text", vec![0xff; 100]),
+        ("other JSON", b"{\"v\":1}\n{}\n".to_vec()),
+        ("a list", b"[]\n[]\n".to_vec()),
+        ("deep JSON", "[".repeat(100_000).into_bytes()),
+    ] {
+        let (bench, receiver) = bench();
+        let name = plant(&bench, &bytes);
+        let good = bench.enqueue("shop", &["--data", "x"]);
+        bench.run(&["list"]).ok().says("cannot be read");
+        bench.run(&["show", ID]).code(65).says("cannot be read");
+        let said = bench
+            .run(&["--json", "tick"])
+            .ok()
+            .says(&name)
+            .says("corrupt/");
+        assert_eq!(said.json()["corrupt"], 1, "{what}");
+        let kept = fs::read(bench.spool().join("corrupt").join(&name)).unwrap();
+        assert_eq!(kept, bytes, "{what}: nothing of it is lost");
+        let why = bench.read_json(&format!("corrupt/{name}.why.json"));
+        assert_fields(&why, "from reason");
+        assert!(!why["reason"].as_str().unwrap().is_empty(), "{why:#}");
+        assert_eq!(why["from"], format!("pending/shop/{name}"));
+        // A bad item costs one item.
+        assert!(bench.place(&good).starts_with("confirmed/"), "{what}");
+        assert_eq!(receiver.arrivals().len(), 1);
+        assert_eq!(bench.json(&["status"])["corrupt"], 1);
+        assert_eq!(bench.tick()["corrupt"], 0, "it is told of once");
+        assert_eq!(bench.files("corrupt/").len(), 2, "and never deleted");
+        bench.run(&["show", ID]).code(66);
+    }
+}
+
+#[test]
+fn one_changed_byte_anywhere_in_the_envelope_is_found() {
+    let (sample, _receiver) = bench();
+    let options = [
+        "--data",
+        "amount=5",
+        "--path",
+        "/v1/charges",
+        "--label",
+        "a=b",
+    ];
+    let id = sample.enqueue("shop", &options);
+    let good = fs::read_to_string(sample.spool().join(sample.place(&id))).unwrap();
+    for (from, to) in [
+        ("amount=5", "amount=6"),
+        ("/v1/charges", "/v1/chargez"),
+        ("\"a\":\"b\"", "\"a\":\"c\""),
+        ("POST", "PUTT"),
+        ("\"shop\"", "\"shoq\""),
+    ] {
+        let (bench, receiver) = bench();
+        let dir = bench.spool().join("pending/shop");
+        fs::create_dir_all(&dir).unwrap();
+        assert!(good.contains(from));
+        fs::write(dir.join(format!("{id}.jsonl")), good.replacen(from, to, 1)).unwrap();
+        assert_eq!(bench.tick()["corrupt"], 1, "{from} -> {to}");
+        assert_eq!(receiver.arrivals().len(), 0, "it is not sent");
+    }
+}
+
+#[test]
+fn a_file_under_another_items_name_is_set_aside() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let from = bench.spool().join(bench.place(&id));
+    fs::rename(&from, from.with_file_name(format!("{ID}.jsonl"))).unwrap();
+    assert_eq!(bench.tick()["corrupt"], 1);
+    assert_eq!(receiver.arrivals().len(), 0);
+}
+
+#[test]
+fn a_damaged_tail_is_cut_off_and_the_item_goes_on() {
+    for tail in [
+        "{\"event\":\"attempt\",\"n\":1,\"sta",
+        "\0\0\0\0",
+        "garbage\n",
+        "{}\n",
+        "\n",
+    ] {
+        let (bench, receiver) = bench();
+        let id = bench.enqueue("shop", &["--data", "x"]);
+        let path = bench.spool().join(bench.place(&id));
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str(tail);
+        fs::write(&path, text).unwrap();
+        assert_eq!(bench.show(&id)["state"], "pending", "{tail:?}");
+        let said = bench.tick();
+        assert_eq!(said["corrupt"], 0, "{tail:?}");
+        assert_eq!(said["confirmed"], 1, "{tail:?}");
+        let item = bench.item(&id);
+        assert_eq!(item.len(), 3, "{tail:?}");
+        assert_eq!(item[2]["state"], "confirmed");
+        assert_eq!(receiver.arrivals().len(), 1);
+    }
+}
+
+#[test]
+fn an_item_of_a_newer_version_is_left_and_told_of() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let path = bench.spool().join(bench.place(&id));
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replacen("\"v\":1", "\"v\":2", 1);
+    fs::write(&path, &text).unwrap();
+    let said = bench.run(&["--json", "tick"]).ok().says(&id);
+    assert_eq!(said.json()["corrupt"], 0);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(bench.place(&id), format!("pending/shop/{id}.jsonl"));
+    assert_eq!(receiver.arrivals().len(), 0);
+}
+
+#[test]
+fn links_pipes_and_directories_are_left_told_of_and_never_block() {
+    let (bench, receiver) = bench();
+    let good = bench.enqueue("shop", &["--data", "x"]);
+    let outside = bench.file("outside", "not mine");
+    let dir = bench.spool().join("pending/shop");
+    let other = "01a228af-9284-74bb-b250-40eff85f3400";
+    let third = "01a228af-9284-74bb-b250-40eff85f3411";
+    symlink(&outside, dir.join(format!("{ID}.jsonl"))).unwrap();
+    let pipe = dir.join(format!("{other}.jsonl"));
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::create_dir(dir.join(format!("{third}.jsonl"))).unwrap();
+    let ran = bench.run(&["--json", "tick"]).ok();
+    for id in [ID, other, third] {
+        assert!(ran.stderr.contains(id), "{id}: {ran:#?}");
+        let kind = &bench.tree()[&format!("pending/shop/{id}.jsonl")].kind;
+        assert_ne!(*kind, "file");
+    }
+    assert_eq!(ran.json()["corrupt"], 0);
+    assert!(bench.place(&good).starts_with("confirmed/"));
+    assert_eq!(fs::read(&outside).unwrap(), b"not mine");
+    assert_eq!(receiver.arrivals().len(), 1);
+    // Readers do not block either.
+    assert_eq!(bench.list(&[]).len(), 1);
+    bench.run(&["status"]).ok().prints(ID);
+    bench.run(&["show", ID]).code(66);
+    bench.run(&["cancel", other]).code(66);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_directory_is_not_followed() {
+    let (bench, receiver) = bench();
+    let elsewhere = bench.dir().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let name = format!("{id}.jsonl");
+    fs::rename(
+        bench.spool().join("pending/shop").join(&name),
+        elsewhere.join(&name),
+    )
+    .unwrap();
+    symlink(&elsewhere, bench.spool().join("pending/linked")).unwrap();
+    bench.configure(
+        "",
+        &[
+            ("shop", &receiver.url(), ""),
+            ("linked", &receiver.url(), ""),
+        ],
+    );
+    bench.run(&["tick"]).ok();
+    assert_eq!(receiver.arrivals().len(), 0);
+    assert!(elsewhere.join(&name).exists());
+    bench.run(&["status"]).ok().prints("pending/linked");
+}
+
+#[test]
+fn foreign_names_are_left_and_told_of() {
+    let (bench, _receiver) = bench();
+    let good = bench.enqueue("shop", &["--data", "x"]);
+    let spool = bench.spool();
+    let upper = format!("pending/shop/{}.jsonl", ID.to_uppercase());
+    let names = [
+        "pending/shop/notes.txt",
+        "pending/shop/.hidden",
+        "pending/stray",
+        &upper,
+    ];
+    for name in names {
+        fs::write(spool.join(name), "mine").unwrap();
+    }
+    for dir in ["pending/BAD", "pending/shop/old", "pending/shop/2026"] {
+        fs::create_dir(spool.join(dir)).unwrap();
+    }
+    bench.run(&["tick"]).ok();
+    for name in names {
+        assert_eq!(fs::read(spool.join(name)).unwrap(), b"mine", "{name}");
+    }
+    assert!(bench.place(&good).starts_with("confirmed/"));
+    let foreign = bench.json(&["status"])["foreign"].to_string();
+    for name in names
+        .iter()
+        .chain(&["pending/BAD", "pending/shop/old", "pending/shop/2026"])
+    {
+        assert!(foreign.contains(name), "{name}: {foreign}");
+    }
+    assert_eq!(bench.list(&[]).len(), 1);
+}
+
+#[test]
+fn who_is_to_be_told_of_corrupt_files_is_told() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::new();
+    bench.configure(
+        "[notify]\ndestinations = [\"ops\"]",
+        &[("shop", &receiver.url(), ""), ("ops", &receiver.url(), "")],
+    );
+    let name = plant(&bench, "garbage");
+    bench.run(&["tick"]).ok();
+    let arrivals = receiver.wait_for(1);
+    assert!(arrivals[0].text().contains(&name), "{}", arrivals[0].text());
+}
+
+#[test]
+fn a_clock_before_the_last_tick_is_suspect_once_and_nothing_expires() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x", "--not-after", "+1ms"]);
+    let held = bench.enqueue("shop", &["--data", "x", "--not-after", "+1ms"]);
+    bench.run(&["hold", &held]).ok();
+    bench.write_tick_line("20960101", "2096-01-01T00:00:00.000Z");
+    let ran = bench
+        .run(&["--json", "tick"])
+        .ok()
+        .says("before the end of the last tick");
+    let said = ran.json();
+    assert!(said["clock_suspect"].is_string(), "{said:#}");
+    assert_eq!(said["failed"], 0);
+    assert!(
+        bench.place(&id).starts_with("confirmed/"),
+        "what is due is sent"
+    );
+    assert!(bench.place(&held).starts_with("held/"));
+    // The line of this tick is the last one now, whatever the day of the one before.
+    let next = bench
+        .run(&["--json", "tick"])
+        .ok()
+        .says_not("the last tick");
+    assert!(next.json().get("clock_suspect").is_none(), "{next:#?}");
+    assert_eq!(next.json()["failed"], 1);
+    assert!(bench.place(&held).starts_with("failed/"));
+    assert_eq!(receiver.arrivals().len(), 1);
+}
+
+#[test]
+fn a_clock_that_leapt_ahead_is_suspect() {
+    let (bench, _receiver) = bench();
+    bench.write_tick_line("20200101", "2020-01-01T00:00:00.000Z");
+    bench.run(&["tick"]).ok().says("the clock leapt ahead");
+    assert_eq!(bench.run(&["tick"]).ok().stderr, "");
+}
+
+#[test]
+fn a_damaged_log_and_damaged_memory_cost_nothing() {
+    let (bench, _receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    fs::write(
+        bench.spool().join("log/ticks-20260101.jsonl"),
+        "garbage\n{\"ended",
+    )
+    .unwrap();
+    fs::write(bench.spool().join("destinations/shop.json"), "garbage").unwrap();
+    assert!(bench.json(&["status"])["last_tick"].is_null());
+    bench.run(&["tick"]).ok();
+    assert!(bench.place(&id).starts_with("confirmed/"));
+}
+
+#[test]
+fn directories_that_are_missing_are_no_reason_to_lose_anything() {
+    let (bench, _receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    for dir in [
+        "confirmed",
+        "held",
+        "failed",
+        "corrupt",
+        "log",
+        "destinations",
+        "journal",
+        "tmp",
+        "unknown",
+    ] {
+        fs::remove_dir(bench.spool().join(dir)).unwrap();
+    }
+    let ran = bench.run(&["tick"]);
+    let lost = bench.places(&id);
+    assert_eq!(lost.len(), 1, "{ran:#?}");
+    bench.run(&["init"]).ok();
+    bench.run(&["tick"]).ok();
+    assert!(bench.place(&id).starts_with("confirmed/"), "{ran:#?}");
+}
