@@ -591,8 +591,11 @@ impl Tick<'_, '_> {
             return Ok(());
         }
         let mut states = Vec::new();
+        let mut left = 0;
         self.session.claim(&wants, now, &mut |item| {
             if item.envelope.not_after.is_none_or(|end| end > now) {
+                // Looked at, it is not among what the session counts as left.
+                left += u64::from(item.standing().due.is_none_or(|due| due <= now));
                 return Decision::Leave;
             }
             let standing = item.standing();
@@ -607,6 +610,7 @@ impl Tick<'_, '_> {
             let told = notices(config, item, &event);
             Decision::Settle(Box::new(event), told)
         })?;
+        self.report.left += left;
         for state in states {
             self.report.count(state);
         }
@@ -752,6 +756,7 @@ impl Tick<'_, '_> {
     /// due if it has been unreachable for a day.
     fn close_lane(&mut self, index: usize, hold_due: Option<&Reason>) -> Result<(), StoreError> {
         while let Some(claimed) = self.lanes[index].ready.pop_front() {
+            self.report.left += 1;
             self.session.put_back(&claimed)?;
         }
         if let Some(reason) = hold_due {
