@@ -168,6 +168,7 @@ impl Tick<'_, '_> {
         self.open_lanes()?;
         self.wake()?;
         self.deliver(begun_ms)?;
+        self.expire_suspended()?;
         self.tell(begun_ms)?;
         self.remember()?;
         self.close(begun_ms)
@@ -341,7 +342,6 @@ impl Tick<'_, '_> {
 
     /// Sends what is due until nothing is, or until it is time to stop.
     fn deliver(&mut self, begun_ms: u64) -> Result<(), StoreError> {
-        self.expire_suspended()?;
         let mut stopping_since: Option<u64> = None;
         loop {
             if stopping_since.is_none() {
@@ -350,7 +350,7 @@ impl Tick<'_, '_> {
                     stopping_since = Some(self.engine.clock.steady_ms());
                     self.put_back_ready()?;
                 } else {
-                    self.begin_ready();
+                    self.begin_ready()?;
                     if self.claim()? {
                         continue;
                     }
@@ -429,16 +429,21 @@ impl Tick<'_, '_> {
         })
     }
 
-    fn begin_ready(&mut self) {
+    fn begin_ready(&mut self) -> Result<(), StoreError> {
         let now = self.now();
         for lane in &mut self.lanes {
+            if !lane.ready.is_empty() && lane.may_begin(now) == Ok(true) {
+                // What was claimed ahead is not begun any more once an operator says so.
+                let name = lane.destination.name.as_str();
+                lane.operator_hold = self.engine.store.destination_hold(name)?.is_some();
+            }
             while self.flights.len() < self.engine.config.tick.concurrency
                 && !lane.ready.is_empty()
                 && lane.may_begin(now) == Ok(true)
             {
                 let limit = self.options.limit.unwrap_or(u64::MAX);
                 if self.report.attempts >= limit {
-                    return;
+                    return Ok(());
                 }
                 let Some(claimed) = lane.ready.pop_front() else {
                     break;
@@ -461,6 +466,7 @@ impl Tick<'_, '_> {
                 );
             }
         }
+        Ok(())
     }
 
     /// Claims a group for every lane that wants more. True if anything was claimed.
@@ -480,6 +486,11 @@ impl Tick<'_, '_> {
             .concurrency
             .saturating_sub(self.flights.len());
         for lane in &mut self.lanes {
+            if lane.operator_hold && !lane.dry {
+                // It may have been released meanwhile.
+                let name = lane.destination.name.as_str();
+                lane.operator_hold = self.engine.store.destination_hold(name)?.is_some();
+            }
             let mut items_max = lane.wants(now).min(room);
             if lane.destination.key.place == crate::model::key::KeyPlace::None {
                 items_max = items_max.min(free);
@@ -570,10 +581,11 @@ impl Tick<'_, '_> {
         Ok(claims)
     }
 
-    /// Of a suspended destination nothing is claimed, but what has expired ends.
+    /// Of a suspended destination nothing is claimed, but what has expired ends. After the rest:
+    /// what was looked at is not handed out again, should the destination be released meanwhile.
     fn expire_suspended(&mut self) -> Result<(), StoreError> {
         let now = self.now();
-        if self.suspect {
+        if self.suspect || self.report.stopped_by == StoppedBy::Signal {
             return Ok(());
         }
         let config = self.engine.config;
