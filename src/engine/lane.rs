@@ -67,6 +67,8 @@ pub(super) struct Lane {
     pub(super) dry: bool,
     /// The destination's secret could be read in this tick, or was found to be unreadable.
     pub(super) secret_checked: bool,
+    /// What the secret's file was when it was read for this tick's attempts.
+    pub(super) secret_seen: Option<String>,
     /// How many more items may be claimed in this tick.
     pub(super) quota: usize,
     window: usize,
@@ -93,6 +95,7 @@ impl Lane {
             in_flight: 0,
             dry: false,
             secret_checked: false,
+            secret_seen: None,
             quota: usize::MAX,
             window,
         }

@@ -505,6 +505,8 @@ impl Tick<'_, '_> {
             }
             if !lane.secret_checked {
                 lane.secret_checked = true;
+                // Before it is read for sending: if it changes from here on, that is a change.
+                lane.secret_seen = secret_fingerprint(&lane.destination);
                 if let Err(error) = check_secret(&lane.destination) {
                     self.report.warnings.push(format!(
                         "destination `{name}`: {error}; nothing is sent to it, its items wait"
@@ -736,7 +738,7 @@ impl Tick<'_, '_> {
         );
         if learned.suspended || event.state == State::Held {
             lane.memory.fingerprint = Some(lane.destination.fingerprint.clone());
-            lane.memory.secret_fingerprint = secret_fingerprint(&lane.destination);
+            lane.memory.secret_fingerprint.clone_from(&lane.secret_seen);
             lane.changed = true;
         }
         let told = notices(self.engine.config, item, &event);
