@@ -341,5 +341,6 @@ impl Lane {
 }
 
 fn interval_ms(rate: Rate) -> u64 {
-    (rate.per_ms / u64::from(rate.count.max(1))).max(1)
+    // Up: a rate is not exceeded. The clock's milliseconds bound it at 1000 a second.
+    rate.per_ms.div_ceil(u64::from(rate.count.max(1))).max(1)
 }
