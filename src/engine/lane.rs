@@ -27,6 +27,11 @@ const PAST_MAX: usize = 50;
 /// How many different items in a row a destination holds before it is suspended.
 const HELD_MAX: usize = 3;
 
+/// How many different items in a row get no answer before the destination is suspended: behind
+/// some proxies a dead receiver takes connections and drops them, and each item that is spent
+/// on it is perhaps a person's work.
+const LOST_MAX: usize = 3;
+
 /// What a lane lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
@@ -206,6 +211,7 @@ impl Lane {
         if let Outcome::Answered(answer) = outcome {
             self.memory.last_status = Some(answer.status);
             self.memory.last_answer_at = Some(now);
+            self.memory.lost_in_a_row.clear();
             self.changed = true;
         }
         if event.state == State::Confirmed {
@@ -249,8 +255,13 @@ impl Lane {
         if matches!(outcome, Outcome::Answered(_)) && self.mode != Mode::Closed {
             return self.lift(now);
         }
-        if self.mode == Mode::Trying {
-            // Still no answer: the next tick tries again.
+        let lost = matches!(outcome, Outcome::MaybeSent(_));
+        if lost && !self.memory.lost_in_a_row.contains(&id) {
+            self.memory.lost_in_a_row.push(id);
+            self.changed = true;
+        }
+        if self.mode == Mode::Trying || (lost && self.memory.lost_in_a_row.len() >= LOST_MAX) {
+            // Still no answer: one item tries again in time.
             let reason = verdict.reason.clone();
             return self.suspend_growing(&reason, MINUTE_MS / 2, 15 * MINUTE_MS, now);
         }
@@ -324,6 +335,7 @@ impl Lane {
         };
         self.changed = true;
         self.memory.held_in_a_row.clear();
+        self.memory.lost_in_a_row.clear();
         self.memory.past.push((ended.since, now));
         if self.memory.past.len() > PAST_MAX {
             // Joining the two oldest counts the time between them as suspended: an item lives
