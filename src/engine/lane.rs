@@ -179,18 +179,6 @@ impl Lane {
         }
     }
 
-    /// How long the destination was suspended between two instants, in milliseconds.
-    pub(super) fn suspended_ms(&self, from: UnixMs, to: UnixMs) -> u64 {
-        let current = self.memory.suspended.as_ref().map(|s| (s.since, to));
-        self.memory
-            .past
-            .iter()
-            .copied()
-            .chain(current)
-            .map(|(begin, end)| end.min(to).since(begin.max(from)))
-            .sum()
-    }
-
     /// DNS or TLS failures have lasted a day: what is due is held, for a misspelt host never
     /// heals.
     pub(super) fn is_unreachable(&self, now: UnixMs) -> bool {
@@ -350,6 +338,14 @@ impl Lane {
             suspended: false,
         }
     }
+}
+
+/// How long a destination was suspended between two instants, in milliseconds.
+pub(super) fn suspended_ms(memory: &Memory, from: UnixMs, to: UnixMs) -> u64 {
+    let current = memory.suspended.as_ref().map(|s| (s.since, to));
+    let all = memory.past.iter().copied().chain(current);
+    all.map(|(begin, end)| end.min(to).since(begin.max(from)))
+        .sum()
 }
 
 fn interval_ms(rate: Rate) -> u64 {

@@ -40,7 +40,7 @@ use crate::model::settle::{self, Settling, Turn};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::store::{
-    Claimed, Decision, Interrupted, Owner, Session, SetAside, Store, StoreError, Want,
+    Claimed, Decision, Interrupted, Memory, Owner, Session, SetAside, Store, StoreError, Want,
 };
 use crate::transport::{self, Sent, Transport};
 
@@ -184,10 +184,15 @@ impl Tick<'_, '_> {
         let now = self.now();
         let suspect = self.suspect;
         let config = self.engine.config;
+        let store = self.engine.store;
         let jitter = &mut *self.engine.jitter;
         let mut states = Vec::new();
         self.report.recovered = self.session.recover(&mut |interrupted| {
-            let event = interrupted_event(config, interrupted, now, suspect, jitter());
+            // Memory that cannot be read counts as empty.
+            let memory = store
+                .memory(&interrupted.item.envelope.destination)
+                .unwrap_or_default();
+            let event = interrupted_event(config, interrupted, &memory, now, suspect, jitter());
             states.push(event.state);
             let notices = notices(config, &interrupted.item, &event);
             (event, notices)
@@ -720,7 +725,7 @@ impl Tick<'_, '_> {
                 claimed_at: claimed.at,
                 at: now,
                 ms: sent.ms,
-                suspended_ms: lane.suspended_ms(before.counting_since, now),
+                suspended_ms: lane::suspended_ms(&lane.memory, before.counting_since, now),
                 not_after: item.envelope.not_after,
                 clock_suspect: self.suspect,
                 jitter: (self.engine.jitter)(),
@@ -874,6 +879,7 @@ fn turn(
 fn interrupted_event(
     config: &Config,
     interrupted: &Interrupted,
+    memory: &Memory,
     now: UnixMs,
     suspect: bool,
     jitter: u16,
@@ -912,7 +918,7 @@ fn interrupted_event(
             claimed_at: interrupted.claimed_at,
             at: now,
             ms: 0,
-            suspended_ms: 0,
+            suspended_ms: lane::suspended_ms(memory, before.counting_since, now),
             not_after: item.envelope.not_after,
             clock_suspect: suspect,
             jitter,
