@@ -312,18 +312,7 @@ fn count(store: &FileStore, overlay: &Overlay) -> Result<Counts, StoreError> {
 }
 
 pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
-    let mut newest: Option<String> = None;
-    store.list("log", &mut |name, kind| {
-        let name = name.to_str().unwrap_or_default();
-        if kind == Kind::File
-            && name.starts_with("ticks-")
-            && name.strip_suffix(".jsonl").is_some()
-            && newest.as_deref().is_none_or(|known| known < name)
-        {
-            newest = Some(name.to_owned());
-        }
-    })?;
-    let Some(name) = newest else {
+    let Some(name) = newest_log(store)? else {
         return Ok(None);
     };
     let path = store.path(&format!("log/{name}"));
@@ -336,7 +325,26 @@ pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, 
     }
 }
 
-/// The time of `log/ticks-DAY.jsonl` for an instant, relative to the spool.
-pub(super) fn tick_log(now: UnixMs) -> String {
-    format!("log/ticks-{}.jsonl", now.day_name())
+fn newest_log(store: &FileStore) -> Result<Option<String>, StoreError> {
+    let mut newest: Option<String> = None;
+    store.list("log", &mut |name, kind| {
+        let name = name.to_str().unwrap_or_default();
+        if kind == Kind::File
+            && name.starts_with("ticks-")
+            && name.strip_suffix(".jsonl").is_some()
+            && newest.as_deref().is_none_or(|known| known < name)
+        {
+            newest = Some(name.to_owned());
+        }
+    })?;
+    Ok(newest)
+}
+
+/// The log that a tick's line goes into, relative to the spool: that of the day, or of a later
+/// one if there is any. A clock that was set back must not hide the last line behind one from
+/// the future.
+pub(super) fn tick_log(store: &FileStore, now: UnixMs) -> Result<String, StoreError> {
+    let today = format!("ticks-{}.jsonl", now.day_name());
+    let name = newest_log(store)?.max(Some(today)).unwrap_or_default();
+    Ok(format!("log/{name}"))
 }

@@ -865,7 +865,7 @@ impl Session for FileSession<'_> {
                     .map_err(|source| io_error("set the time of", &path, source))?;
             }
             if let Some(line) = line {
-                let path = session.store.path(&reader::tick_log(now));
+                let path = session.store.path(&reader::tick_log(session.store, now)?);
                 let text = format!("{line}\n");
                 session
                     .store
