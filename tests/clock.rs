@@ -94,16 +94,12 @@ impl Transport for Wire {
 
     fn next(&mut self, limit: Duration) -> Option<Sent> {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap();
-        match self.under_way.pop_front() {
-            Some(sent) => {
-                self.clock.pass(self.takes_ms);
-                Some(sent)
-            }
-            None => {
-                self.clock.pass(limit_ms);
-                None
-            }
-        }
+        let Some(sent) = self.under_way.pop_front() else {
+            self.clock.pass(limit_ms);
+            return None;
+        };
+        self.clock.pass(self.takes_ms);
+        Some(sent)
     }
 }
 
@@ -397,10 +393,10 @@ fn names_that_cannot_be_resolved_for_a_day_hold_what_is_due() {
             assert_eq!(world.tick(&[failed(class)]).attempts, 1);
         }
         for id in &ids {
-            let word = world.word(*id);
+            let held = world.word(*id);
             assert!(
-                ["held dns_failure", "held tls_error"].contains(&word.as_str()),
-                "{word}"
+                ["held dns_failure", "held tls_error"].contains(&held.as_str()),
+                "{held}"
             );
         }
         assert_eq!(world.stands(later).0, "pending", "what is not due waits");
@@ -437,7 +433,7 @@ fn out_of_attempts_a_pending_item_fails_and_a_maybe_acted_one_is_parked() {
         let world = World::new(&few);
         let id = world.post();
         for _ in 0..3 {
-            world.tick(&[outcome.clone()]);
+            world.tick(std::slice::from_ref(&outcome));
             world.clock.pass(SECOND_MS);
         }
         assert_eq!(world.word(id), want);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bench::KEYED;
 use desk::{Desk, stands};
+use serde_json::Value;
 use support::{Receiver, Reply};
 
 /// What one tick may spend on finding out that a destination is dead.
@@ -22,6 +23,10 @@ const TRIES_MAX: usize = 5;
 fn state_of(desk: &Desk, destination: &str, state: &str) -> usize {
     let count = &desk.json(&["status"])["destinations"][destination][state];
     usize::try_from(count.as_u64().unwrap()).unwrap()
+}
+
+fn number(line: &Value, name: &str) -> usize {
+    usize::try_from(line[name].as_u64().unwrap()).unwrap()
 }
 
 /// How many items of a destination have an attempt in their history, counted or not.
@@ -60,11 +65,7 @@ fn a_closed_port_costs_a_few_connections_and_no_attempts() {
     );
     assert_eq!(desk.suspended("dead")["reason"], "connect_failed");
     let last = &desk.json(&["status"])["last_tick"];
-    assert_eq!(
-        last["left"].as_u64().unwrap() as usize,
-        1000 - tried_once,
-        "{last}"
-    );
+    assert_eq!(number(last, "left"), 1000 - tried_once, "{last}");
 
     // Suspended: nothing is sent.
     let line = desk.tick();
@@ -81,10 +82,7 @@ fn a_closed_port_costs_a_few_connections_and_no_attempts() {
     desk.configure("", &[("dead", &receiver.url(), KEYED)]);
     let line = desk.tick();
     assert!(desk.suspended("dead").is_null());
-    assert!(
-        line["confirmed"].as_u64().unwrap() as usize >= 1000 - TRIES_MAX - 1,
-        "{line}"
-    );
+    assert!(number(&line, "confirmed") >= 1000 - TRIES_MAX - 1, "{line}");
     assert_eq!(receiver.arrivals().len() as u64, line["confirmed"]);
 }
 
@@ -165,20 +163,13 @@ fn one_item_tries_a_suspended_destination_and_the_rest_follows() {
         let line = desk.tick();
         if first + more > 3 {
             assert_eq!(line["attempts"], 1, "{line}");
-            assert_eq!(
-                line["left"].as_u64().unwrap() as usize,
-                100 - receiver.arrivals().len()
-            );
+            assert_eq!(number(&line, "left"), 100 - receiver.arrivals().len());
         }
     }
     let before = receiver.arrivals().len();
     desk.end_suspension("dest");
     let line = desk.tick();
-    assert_eq!(
-        line["confirmed"].as_u64().unwrap() as usize,
-        100 - before,
-        "{line}"
-    );
+    assert_eq!(number(&line, "confirmed"), 100 - before, "{line}");
 }
 
 #[test]
