@@ -41,11 +41,10 @@ fn all_is_well(desk: &Desk, ids: &[String], receiver: &Receiver, what: &str) {
     for row in &rows {
         assert_eq!(row["state"], "confirmed", "{what}: {row}");
     }
-    let files = desk.files("");
-    let items = files
-        .iter()
-        .filter(|path| path.ends_with(".jsonl") && !path.starts_with("log/"));
-    assert_eq!(items.count(), ids.len(), "{what}: {files:#?}");
+    assert_eq!(desk.files("confirmed/").len(), ids.len(), "{what}");
+    for elsewhere in ["pending/", "unknown/", "held/", "failed/"] {
+        assert!(desk.files(elsewhere).is_empty(), "{what}: {elsewhere}");
+    }
     assert!(desk.files("corrupt/").is_empty(), "{what}");
     assert!(
         desk.files("journal/").is_empty(),
