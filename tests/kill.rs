@@ -249,3 +249,25 @@ fn the_journal_of_a_killed_tick_is_cut_at_every_length() {
         }
     });
 }
+
+#[test]
+fn asked_to_stop_a_tick_ends_what_it_has_begun_and_begins_nothing_more() {
+    for more in [KEYED, ""] {
+        let receiver = Receiver::start(vec![]).otherwise(Reply::ok().gated());
+        let desk = Desk::new(&[("dest", &receiver.url(), more)]);
+        desk.fill("dest", 50);
+        let tick = desk.call(&["--json", "tick"]).start();
+        receiver.wait_for(2);
+        tick.terminate();
+        receiver.open_gate();
+        let line = tick.end().ok().json();
+        assert_eq!(line["stopped_by"], "signal", "{line}");
+        let counts = desk.counts();
+        let confirmed = receiver.arrivals().len() as u64;
+        assert_eq!(counts.get("confirmed"), Some(&confirmed), "{line}");
+        assert_eq!(counts.get("pending"), Some(&(50 - confirmed)), "{line}");
+        assert_eq!(line["left"], 50 - confirmed, "{line}");
+        assert!(desk.files("unknown/").is_empty());
+        assert!(desk.files("journal/").is_empty());
+    }
+}

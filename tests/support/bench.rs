@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use fs2::FileExt as _;
+use fs2::FileExt;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -68,6 +68,10 @@ pub(crate) struct Running {
     child: Option<Child>,
     arguments: Vec<OsString>,
 }
+
+/// The spool's lock, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldLock(File);
 
 /// What is at a path of a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +175,11 @@ impl Bench {
 
     /// A run under another umask, such as `077`.
     pub(crate) fn call_with_umask<S: AsRef<OsStr>>(&self, umask: &str, arguments: &[S]) -> Call {
-        let script = format!("umask {umask} && exec \"$@\"");
+        self.call_by_shell(&format!("umask {umask} && exec \"$@\""), arguments)
+    }
+
+    /// A run on this spool by a script of the shell, in which it is `"$@"`.
+    pub(crate) fn call_by_shell<S: AsRef<OsStr>>(&self, script: &str, arguments: &[S]) -> Call {
         let mut all: Vec<&OsStr> = vec![
             "-c".as_ref(),
             script.as_ref(),
@@ -281,14 +289,23 @@ impl Bench {
         fs::write(path, format!("{line}\n")).unwrap();
     }
 
-    /// Takes the spool's lock, as a running tick has it, until the file is dropped.
-    pub(crate) fn hold_lock(&self, owner: &str) -> File {
+    /// Takes the spool's lock, as a running tick has it, until what it returns is dropped.
+    pub(crate) fn hold_lock(&self, owner: &str) -> HeldLock {
         let path = self.spool.join("lock");
         let file = File::options().read(true).write(true).open(path).unwrap();
-        file.lock_exclusive().unwrap();
+        // Not as methods: those of the same names in std win.
+        FileExt::lock_exclusive(&file).unwrap();
         file.set_len(0).unwrap();
         (&file).write_all(owner.as_bytes()).unwrap();
-        file
+        HeldLock(file)
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another test is just starting has the file open
+        // until it has become the binary.
+        FileExt::unlock(&self.0).unwrap();
     }
 }
 

@@ -325,6 +325,7 @@ pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, 
     }
 }
 
+/// The name of the log of ticks with the latest day.
 fn newest_log(store: &FileStore) -> Result<Option<String>, StoreError> {
     let mut newest: Option<String> = None;
     store.list("log", &mut |name, kind| {
@@ -340,11 +341,12 @@ fn newest_log(store: &FileStore) -> Result<Option<String>, StoreError> {
     Ok(newest)
 }
 
-/// The log that a tick's line goes into, relative to the spool: that of the day, or of a later
-/// one if there is any. A clock that was set back must not hide the last line behind one from
-/// the future.
+/// Where the line of a tick goes that ends now, relative to the spool: the log of the day.
+///
+/// If a clock that stood wrong left one of a later day, the line goes there: the last line of the
+/// newest log stays the last tick's, or every tick until that day would take its clock for wrong.
 pub(super) fn tick_log(store: &FileStore, now: UnixMs) -> Result<String, StoreError> {
     let today = format!("ticks-{}.jsonl", now.day_name());
-    let name = newest_log(store)?.max(Some(today)).unwrap_or_default();
+    let name = newest_log(store)?.map_or(today.clone(), |newest| newest.max(today));
     Ok(format!("log/{name}"))
 }
