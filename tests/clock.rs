@@ -149,7 +149,9 @@ impl World {
     }
 
     fn with(general: &str, lines: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        // In memory where that can be: many ticks, and nothing here is about the disk.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let dir = dir.unwrap();
         let path = dir.path().join("tickpost.toml");
         let text =
             format!("{general}\n[destination.dest]\nbase_url = \"http://127.0.0.1:9\"\n{lines}\n");

@@ -91,11 +91,14 @@ impl Desk {
 
     /// Ticks until nothing is left that a tick would send.
     pub(crate) fn tick_to_end(&self) {
+        let store = FileStore::open(self.spool(), false).unwrap();
         for _ in 0..100 {
             self.tick();
-            let status = self.json(&["status"]);
-            let count = |name: &str| status["states"][name].as_u64().unwrap();
-            if count("pending") + count("unknown") == status["parked"].as_u64().unwrap() {
+            let counts = store.counts().unwrap();
+            let states = counts.destinations.values().flatten();
+            let open = states.filter(|(state, _)| matches!(state, State::Pending | State::Unknown));
+            let open: u64 = open.map(|(_, count)| count).sum();
+            if open == counts.parked.values().sum::<u64>() {
                 return;
             }
         }
