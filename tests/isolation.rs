@@ -306,6 +306,22 @@ fn a_destination_that_never_answers_costs_the_others_nothing() {
 }
 
 #[test]
+fn who_left_requests_unanswered_comes_after_the_others() {
+    let silent = Receiver::start(vec![]).otherwise(Reply::silent());
+    let healthy = Receiver::start(vec![]);
+    let hasty = format!("{KEYED}\ntimeout = {{ connect = \"1s\", response = \"100ms\" }}");
+    let desk = Desk::new(&[("a", &silent.url(), &hasty), ("b", &healthy.url(), KEYED)]);
+    desk.fill("a", 2);
+    desk.tick();
+    assert_eq!(silent.arrivals().len(), 2);
+    desk.fill("b", 1);
+    // There is room for one: it goes where it is likely to be answered.
+    desk.json(&["tick", "--limit", "1"]);
+    assert_eq!(silent.arrivals().len(), 2);
+    assert_eq!(state_of(&desk, "b", "confirmed"), 1);
+}
+
+#[test]
 fn a_rate_spreads_what_is_sent() {
     let rows = [
         ("50/s", 20, 31, KEYED),

@@ -212,6 +212,10 @@ impl Tick<'_, '_> {
             }
             self.open_lane(&name, now)?;
         }
+        // What all share, the tick's concurrency and time, goes first to those who answer: silent
+        // destinations that fill it would keep the others out in every tick.
+        self.lanes
+            .sort_by_key(|lane| lane.memory.lost_in_a_row.len());
         for index in 0..self.lanes.len() {
             self.notice_changed_cause(index)?;
         }
