@@ -299,6 +299,17 @@ fn perform(
     let mut session = patiently(targets.wait * 1000, &AtomicBool::new(false), || {
         store.lock(&owner)
     })?;
+    // What a dead tick was sending is recorded first: a decision must not miss it.
+    let clock = SystemClock::new();
+    let suspect = engine::clock_suspicion(store, &clock)?.is_some();
+    engine::recover(
+        session.as_mut(),
+        store,
+        config,
+        &mut entropy::jitter,
+        now,
+        suspect,
+    )?;
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
     for found in meant(context, store, targets, order, &mut done)? {

@@ -224,6 +224,17 @@ fn destinations(
                 continue;
             }
         };
+        if name.as_str().starts_with("group-") || name.as_str().ends_with(".hold") {
+            // `destinations/` holds group-NAME.json and DEST.hold.json beside DEST.json.
+            let fault = Fault::new(
+                value.key_span(),
+                format!("`{name}` would share a file with something else in the spool"),
+            );
+            root.faults().add(
+                fault.hint("choose a name that neither begins with `group-` nor ends in `.hold`"),
+            );
+            continue;
+        }
         if let Some(first) = found.names.get(&name) {
             let fault = Fault::new(
                 value.key_span(),

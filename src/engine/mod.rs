@@ -126,8 +126,7 @@ impl Engine<'_> {
             told_of_corrupt: told,
         })?;
         let mut report = Report::begin(now);
-        let last = self.store.last_tick()?;
-        report.clock_suspect = suspicion::check(last.as_ref(), now, self.clock.boot().as_ref());
+        report.clock_suspect = clock_suspicion(self.store, self.clock)?;
         let suspect = report.clock_suspect.is_some();
         Tick {
             engine: self,
@@ -182,21 +181,15 @@ impl Tick<'_, '_> {
     /// its destination allows.
     fn recover(&mut self) -> Result<(), StoreError> {
         let now = self.now();
-        let suspect = self.suspect;
-        let config = self.engine.config;
-        let store = self.engine.store;
-        let jitter = &mut *self.engine.jitter;
-        let mut states = Vec::new();
-        self.report.recovered = self.session.recover(&mut |interrupted| {
-            // Memory that cannot be read counts as empty.
-            let memory = store
-                .memory(&interrupted.item.envelope.destination)
-                .unwrap_or_default();
-            let event = interrupted_event(config, interrupted, &memory, now, suspect, jitter());
-            states.push(event.state);
-            let notices = notices(config, &interrupted.item, &event);
-            (event, notices)
-        })?;
+        let states = recover(
+            self.session.as_mut(),
+            self.engine.store,
+            self.engine.config,
+            self.engine.jitter,
+            now,
+            self.suspect,
+        )?;
+        self.report.recovered = states.len() as u64;
         for state in states {
             self.report.count(state);
         }
@@ -248,6 +241,7 @@ impl Tick<'_, '_> {
         let told = Notice::of_file(
             About::Unconfigured,
             name.as_str(),
+            &self.now().to_string(),
             name.as_str(),
             Reason::DESTINATION_DISABLED.as_str(),
             &self.engine.config.notify.destinations,
@@ -256,6 +250,8 @@ impl Tick<'_, '_> {
             self.session.tell(told)?;
         }
         memory.told_unconfigured = true;
+        // What is remembered must not outlive what it says was told.
+        self.session.sync()?;
         self.session.remember(name, &memory)
     }
 
@@ -878,6 +874,45 @@ fn turn(
         (Turn::Wait, _) => Decision::Wait,
         (Turn::Settle(event), _) => Decision::Settle(event, Vec::new()),
     }
+}
+
+/// Why the clock is not to be trusted; `None` if nothing speaks against it.
+///
+/// # Errors
+///
+/// The first [`StoreError`] met.
+pub fn clock_suspicion(store: &dyn Store, clock: &dyn Clock) -> Result<Option<String>, StoreError> {
+    let last = store.last_tick()?;
+    let boot = clock.boot();
+    Ok(suspicion::check(last.as_ref(), clock.now(), boot.as_ref()))
+}
+
+/// Records what a dead tick was sending, as the first step of whoever owns the lock. Returns
+/// the state of each item afterwards.
+///
+/// # Errors
+///
+/// The first [`StoreError`] met.
+pub fn recover(
+    session: &mut dyn Session,
+    store: &dyn Store,
+    config: &Config,
+    jitter: &mut dyn FnMut() -> u16,
+    now: UnixMs,
+    clock_suspect: bool,
+) -> Result<Vec<State>, StoreError> {
+    let mut states = Vec::new();
+    session.recover(&mut |interrupted| {
+        // Memory that cannot be read counts as empty.
+        let memory = store
+            .memory(&interrupted.item.envelope.destination)
+            .unwrap_or_default();
+        let event = interrupted_event(config, interrupted, &memory, now, clock_suspect, jitter());
+        states.push(event.state);
+        let told = notices(config, &interrupted.item, &event);
+        (event, told)
+    })?;
+    Ok(states)
 }
 
 fn interrupted_event(

@@ -177,6 +177,22 @@ impl Item {
         Ok(())
     }
 
+    /// When the item's turn comes, as of its last event.
+    #[must_use]
+    pub fn turn(&self) -> Option<UnixMs> {
+        turn_after(&self.envelope, self.events.last()?)
+    }
+
+    /// Whether the item's turn has come. Only a due time, `not_before` or `not_after` can make
+    /// an item wait: one without any is due even if the clock stands before its last event.
+    #[must_use]
+    pub fn is_due(&self, now: UnixMs) -> bool {
+        let timeless = self.events.last().is_some_and(|event| {
+            event.state == State::Pending && due_after(&self.envelope, event).is_none()
+        });
+        timeless || self.turn().is_some_and(|at| at <= now)
+    }
+
     /// Adds up the events.
     #[must_use]
     pub fn standing(&self) -> Standing {
@@ -224,17 +240,40 @@ impl Item {
             }
             sum.state = event.state;
             sum.reason.clone_from(&event.reason);
-            sum.due = event.due;
             sum.parked = event.is_parked();
             sum.updated_at = event.at;
             if event.receipt.is_some() {
                 sum.receipt.clone_from(&event.receipt);
             }
         }
-        if sum.state == State::Pending && sum.due.is_none() {
-            sum.due = self.envelope.not_before;
+        if let Some(event) = self.events.last() {
+            sum.due = due_after(&self.envelope, event);
         }
         sum
+    }
+}
+
+/// When an item is due after an event.
+#[must_use]
+pub fn due_after(envelope: &Envelope, event: &Event) -> Option<UnixMs> {
+    event.due.or(envelope
+        .not_before
+        .filter(|_| event.state == State::Pending))
+}
+
+/// When an item's turn comes after an event: the earlier of its due time and `not_after`. A
+/// pending item that names no time has had its turn since the event. `None` if no time brings
+/// one: it is settled, parked, or held for a person.
+#[must_use]
+pub fn turn_after(envelope: &Envelope, event: &Event) -> Option<UnixMs> {
+    let due = due_after(envelope, event);
+    let end = envelope.not_after;
+    let earlier = |due: UnixMs| end.map_or(due, |end| end.min(due));
+    match event.state {
+        State::Pending => Some(earlier(due.unwrap_or(event.at))),
+        State::Unknown => due.map(earlier),
+        State::Held => due.map(earlier).or(end),
+        State::Confirmed | State::Failed => None,
     }
 }
 

@@ -89,16 +89,19 @@ impl Notice {
             .collect()
     }
 
-    /// The notices of a file set aside, or of a destination that nobody configured.
+    /// The notices of a file set aside, or of a destination that nobody configured. `once` is
+    /// what makes the occasion one of its kind: a second telling is another notice.
     #[must_use]
     pub fn of_file(
         about: About,
         subject: &str,
+        once: &str,
         destination: &str,
         reason: &str,
         to: &[DestName],
     ) -> Vec<Self> {
-        let name = Uuid::new_v5(&Uuid::NAMESPACE_URL, subject.as_bytes());
+        let occasion = format!("{}/{subject}/{once}", about.word());
+        let name = Uuid::new_v5(&Uuid::NAMESPACE_URL, occasion.as_bytes());
         to.iter()
             .enumerate()
             .map(|(index, to)| Self {

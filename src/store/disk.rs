@@ -38,6 +38,8 @@ pub struct Meta {
     pub kind: Kind,
     /// The modification time; of an item, its due time as a hint.
     pub mtime: UnixMs,
+    /// When its contents, name or attributes last changed; nobody can set it.
+    pub changed: UnixMs,
     /// The device and inode.
     pub inode: (u64, u64),
     /// The owner.
@@ -225,6 +227,18 @@ fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
+/// Opens a file for appending, making it if need be.
+fn open_growing(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    let file = open_regular(path, &mut options)?;
+    if file.metadata()?.permissions().mode() & 0o777 != 0o600 {
+        // The umask took something away.
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}
+
 impl Disk for RealDisk {
     fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
         for entry in fs::read_dir(dir)? {
@@ -288,9 +302,7 @@ impl Disk for RealDisk {
     }
 
     fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        open_regular(path, &mut options)?.write_all(line)
+        open_growing(path)?.write_all(line)
     }
 
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
@@ -365,10 +377,14 @@ impl Disk for RealDisk {
         } else {
             Kind::Other
         };
-        let ms = meta.mtime().saturating_mul(1000) + meta.mtime_nsec() / 1_000_000;
+        let instant = |seconds: i64, nanoseconds: i64| {
+            let ms = seconds.saturating_mul(1000) + nanoseconds / 1_000_000;
+            UnixMs(u64::try_from(ms).unwrap_or(0))
+        };
         Ok(Meta {
             kind,
-            mtime: UnixMs(u64::try_from(ms).unwrap_or(0)),
+            mtime: instant(meta.mtime(), meta.mtime_nsec()),
+            changed: instant(meta.ctime(), meta.ctime_nsec()),
             inode: (meta.dev(), meta.ino()),
             uid: meta.uid(),
             nlink: meta.nlink(),
@@ -376,9 +392,7 @@ impl Disk for RealDisk {
     }
 
     fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        Ok(Box::new(RealLog(open_regular(path, &mut options)?)))
+        Ok(Box::new(RealLog(open_growing(path)?)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

@@ -13,6 +13,7 @@
 
 pub mod disk;
 pub mod file;
+pub mod memory;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -353,7 +354,7 @@ pub struct Owner<'a> {
 pub struct Want {
     /// For which.
     pub destination: DestName,
-    /// At most so many items.
+    /// At most so many items; with 0 none is claimed, and the others' turns come all the same.
     pub items_max: usize,
     /// At most so many looked at, claimed or not.
     pub looks_max: usize,

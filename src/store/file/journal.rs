@@ -85,6 +85,9 @@ pub struct MoveRecord {
     /// Which of the item's events that is, counted from 1: replay appends it only once.
     #[serde(default)]
     pub event_number: usize,
+    /// The file's time after it: when the item's turn comes, as a hint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<UnixMs>,
     /// Why a file is set aside, for `corrupt/NAME.why.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

@@ -25,7 +25,7 @@ pub enum Slot {
 }
 
 /// The place of one item.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     /// The state that the place says.
     pub state: State,

@@ -164,8 +164,20 @@ impl FileStore {
             what: "spool.json",
             source,
         })?;
-        // Last, so that a directory with spool.json is a whole spool.
-        file("spool.json", format!("{json}\n").as_bytes())?;
+        // Last and at once, so that a directory with spool.json is a whole spool.
+        if !is_spool(root) {
+            let bytes = format!("{json}\n").into_bytes();
+            let temporary = create_temporary(&disk, root, "spool.json", &bytes, None)?;
+            let path = root.join("spool.json");
+            match disk.rename(&temporary, &path) {
+                Ok(()) => made.made.push("spool.json".to_owned()),
+                // Somebody else made it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    disk.unlink(&temporary).map_err(not_creatable(&temporary))?;
+                }
+                Err(source) => return Err(not_creatable(&path)(source)),
+            }
+        }
         disk.sync_dir(root).map_err(not_creatable(root))?;
         Ok(made)
     }
@@ -249,20 +261,20 @@ impl FileStore {
 
     /// Writes a file whole beside its place, syncs it and renames it there.
     fn write_whole(&self, relative: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        let temporary = self.path(&format!("tmp/{}", temporary_name(relative)));
         let target = self.path(relative);
-        // What another process of this number left behind.
-        if let Err(source) = self.disk.unlink(&temporary)
-            && source.kind() != io::ErrorKind::NotFound
-        {
-            return Err(io_error("remove", &temporary, source));
-        }
-        self.disk
-            .create(&temporary, bytes, None)
-            .map_err(|source| io_error("write", &temporary, source))?;
+        let name = relative.replace('/', "_");
+        let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, bytes, None)?;
         self.disk
             .replace(&temporary, &target)
             .map_err(|source| io_error("rename", &target, source))
+    }
+
+    /// Sets an item file's time: the hint at when its turn comes.
+    fn hint_at(&self, relative: &str, turn: UnixMs) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        self.disk
+            .set_mtime(&path, turn)
+            .map_err(|source| io_error("set the time of", &path, source))
     }
 
     fn sync_dir(&self, relative: &str) -> Result<(), StoreError> {
@@ -272,9 +284,15 @@ impl FileStore {
             .map_err(|source| io_error("sync directory", &path, source))
     }
 
-    /// Calls `each` for every entry; a directory that is not there is empty.
+    /// Calls `each` for every entry. A directory that is not there is empty, and so is what
+    /// stands in the place of one: a link is not followed.
     fn list(&self, relative: &str, each: &mut dyn FnMut(&OsStr, Kind)) -> Result<(), StoreError> {
         let path = self.path(relative);
+        if let Ok(meta) = self.disk.stat(&path)
+            && meta.kind != Kind::Directory
+        {
+            return Ok(());
+        }
         match self.disk.list(&path, each) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -305,16 +323,13 @@ impl FileStore {
     /// Makes a new item's file durable in its state's root directory.
     fn place_new(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
         let id = envelope.request_id;
-        let due = accepted.due.or(envelope.not_before);
-        let hint = [due.or(Some(envelope.enqueued_at)), envelope.not_after]
-            .into_iter()
-            .flatten()
-            .min();
         let dir = format!("{}/{}", accepted.state, envelope.destination);
-        let (_, bytes) = Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
-            what: "an item",
-            source,
-        })?;
+        let (item, bytes) =
+            Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
+                what: "an item",
+                source,
+            })?;
+        let hint = item.turn();
         let target = self.path(&format!("{dir}/{id}.jsonl"));
         if self.disk.stat(&self.path(&dir)).is_err() {
             self.make_dirs(&dir)?;
@@ -322,10 +337,8 @@ impl FileStore {
                 self.sync_dir(parent)?;
             }
         }
-        let temporary = self.path(&format!("tmp/{id}.jsonl"));
-        self.disk
-            .create(&temporary, &bytes, hint)
-            .map_err(|source| io_error("write", &temporary, source))?;
+        let name = format!("{id}.jsonl");
+        let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, &bytes, hint)?;
         match self.disk.rename(&temporary, &target) {
             Ok(()) => {}
             Err(error) => {
@@ -466,9 +479,24 @@ impl Store for FileStore {
     }
 }
 
-/// A name in `tmp/` that no other process and no other target uses.
-fn temporary_name(relative: &str) -> String {
-    format!("{}.{}", relative.replace('/', "_"), std::process::id())
+/// Writes a new file in `tmp/` under a name that nobody else uses: what a process left that
+/// died here is in nobody's way, and what another is writing is not touched.
+fn create_temporary(
+    disk: &dyn Disk,
+    root: &Path,
+    name: &str,
+    bytes: &[u8],
+    mtime: Option<UnixMs>,
+) -> Result<PathBuf, StoreError> {
+    let mut copy = 0_u64;
+    loop {
+        let path = root.join(format!("tmp/{name}.{}.{copy}", std::process::id()));
+        match disk.create(&path, bytes, mtime) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => copy += 1,
+            Err(source) => return Err(io_error("write", &path, source)),
+        }
+    }
 }
 
 fn read_spool_file(disk: &dyn Disk, root: &Path) -> Result<SpoolFile, StoreError> {

@@ -196,7 +196,10 @@ fn look_up(
         slot,
         id,
     };
-    let is_there = |place: &Place| store.disk.stat(&store.path(&place.path())).is_ok();
+    let is_there = |place: &Place| {
+        let meta = store.disk.stat(&store.path(&place.path()));
+        meta.is_ok_and(|meta| meta.kind == Kind::File)
+    };
     let root = at(Slot::Root);
     if is_there(&root) {
         return Ok(Some(root));

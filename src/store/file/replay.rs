@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::super::StoreError;
+use super::super::{SetAside, StoreError};
 use super::journal::{self, MoveRecord, Record, io_error};
 use super::layout::Place;
 use super::{FileStore, ITEM_BYTES_MAX};
@@ -21,6 +21,8 @@ pub(super) struct Replayed {
     pub(super) claimed_at: HashMap<RequestId, UnixMs>,
     /// Who is to be told of what.
     pub(super) notices: Merged,
+    /// Files that stood where an item had to go.
+    pub(super) displaced: Vec<SetAside>,
 }
 
 /// Replays every segment. The caller closes the journal afterwards.
@@ -30,7 +32,9 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         last_segment: segments.last().map_or(0, |(number, _)| *number),
         ..Replayed::default()
     };
-    for record in journal::read_all(store.disk.as_ref(), &store.root)? {
+    let records = journal::read_all(store.disk.as_ref(), &store.root)?;
+    let places = places(&records);
+    for record in records {
         match record {
             Record::Claim { at, items } => {
                 for item in items {
@@ -38,11 +42,14 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                         continue;
                     };
                     replayed.claimed_at.insert(from.id, at);
-                    move_file(store, &item.from, &from.claimed(item.n).path())?;
+                    let aside = move_file(store, &item.from, &from.claimed(item.n).path())?;
+                    replayed.displaced.extend(aside);
                 }
             }
             Record::Move(step) => {
-                apply(store, &step, None)?;
+                let later = Place::parse(&step.from).and_then(|from| places.get(&from.id));
+                let later = later.map_or(&[][..], Vec::as_slice);
+                replayed.displaced.extend(apply(store, &step, None, later)?);
                 for notice in &step.notices {
                     replayed.notices.add(notice);
                 }
@@ -63,24 +70,55 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
     Ok(replayed)
 }
 
+/// Every place that the journal moves each item to.
+fn places(records: &[Record]) -> HashMap<RequestId, Vec<String>> {
+    let mut places: HashMap<RequestId, Vec<String>> = HashMap::new();
+    let mut note = |from: &str, to: &dyn Fn(&Place) -> String| {
+        if let Some(from) = Place::parse(from) {
+            let to = to(&from);
+            places.entry(from.id).or_default().push(to);
+        }
+    };
+    for record in records {
+        match record {
+            Record::Claim { items, .. } => {
+                for item in items {
+                    note(&item.from, &|from| from.claimed(item.n).path());
+                }
+            }
+            Record::Move(step) => note(&step.from, &|_| step.to.clone()),
+            Record::Tell { .. } | Record::Carry { .. } => {}
+        }
+    }
+    places
+}
+
 /// Does what a move's record says, as far as it is not done yet.
 ///
 /// `bytes_good` is how much of the item's file is good, where the caller knows it; without it
-/// the file is read, and the event appended only if it is not there.
+/// the file is read, and the event appended only if it is not there. `places` are those where
+/// the file may be if later records have moved it on: a loss of power can keep the renames and
+/// lose what was appended before them. Returns what stood in the way.
 pub(super) fn apply(
     store: &FileStore,
     step: &MoveRecord,
     bytes_good: Option<u64>,
-) -> Result<(), StoreError> {
+    places: &[String],
+) -> Result<Option<SetAside>, StoreError> {
     if let Some(why) = &step.why {
-        return set_aside(store, step, why);
+        set_aside(store, &step.from, &step.to, why)?;
+        return Ok(None);
     }
-    let here = [&step.from, &step.to]
-        .into_iter()
-        .find(|path| store.disk.stat(&store.path(path)).is_ok());
-    // In neither place: a later record moved it on.
+    let mut here = None;
+    for path in [&step.from, &step.to].into_iter().chain(places) {
+        if is_there(store, path)? {
+            here = Some(path);
+            break;
+        }
+    }
     let Some(here) = here else {
-        return Ok(());
+        // Somebody took the file away.
+        return Ok(None);
     };
     if let Some(event) = &step.event {
         let path = store.path(here);
@@ -91,8 +129,9 @@ pub(super) fn apply(
                     Ok(parsed) => (parsed.item.events.len() < step.event_number)
                         .then_some(parsed.bytes_good as u64),
                     // Whoever reads it next sets it aside; nothing is built on it.
-                    Err(_) => return Ok(()),
+                    Err(_) => return Ok(None),
                 },
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
                 Err(source) => return Err(io_error("read", &path, source)),
             },
         };
@@ -105,58 +144,113 @@ pub(super) fn apply(
                 .disk
                 .append(&path, keep, &line)
                 .map_err(|source| io_error("append to", &path, source))?;
-            // The file's time is its due time as a hint; what has none is due at once.
-            if !event.state.is_terminal() {
-                store
-                    .disk
-                    .set_mtime(&path, event.due.unwrap_or(event.at))
-                    .map_err(|source| io_error("set the time of", &path, source))?;
-            }
         }
+    }
+    if let Some(turn) = step.turn {
+        store.hint_at(here, turn)?;
+    }
+    if here != &step.from {
+        return Ok(None);
     }
     move_file(store, here, &step.to)
 }
 
 /// Renames, making the target's directory if need be. Done already, or moved on: fine.
-pub(super) fn move_file(store: &FileStore, from: &str, to: &str) -> Result<(), StoreError> {
+///
+/// Another file that stands at the target is set aside: only the journal knows which of two
+/// files of one id is the one that was sent, and it names the one that moves.
+pub(super) fn move_file(
+    store: &FileStore,
+    from: &str,
+    to: &str,
+) -> Result<Option<SetAside>, StoreError> {
     if from == to {
-        return Ok(());
+        return Ok(None);
     }
     let (source, target) = (store.path(from), store.path(to));
     let error = match store.disk.rename(&source, &target) {
-        Ok(()) => return Ok(()),
+        Ok(()) => return Ok(None),
         Err(error) => error,
     };
+    let mut displaced = None;
     if error.kind() == io::ErrorKind::NotFound {
-        if store.disk.stat(&source).is_err() {
-            return Ok(());
+        if !is_there(store, from)? {
+            return Ok(None);
         }
         if let Some((dir, _)) = to.rsplit_once('/') {
             store.make_dirs(dir)?;
         }
-        return store
-            .disk
-            .rename(&source, &target)
-            .map_err(|source| io_error("rename", &target, source));
+    } else if error.kind() == io::ErrorKind::AlreadyExists {
+        let inode = |path| store.disk.stat(path).map(|meta| meta.inode).ok();
+        if inode(&source) == inode(&target) {
+            // A power loss left one file under two names; renaming would do nothing.
+            store
+                .disk
+                .unlink(&source)
+                .map_err(|error| io_error("remove", &source, error))?;
+            return Ok(None);
+        }
+        let name = free_name(store, to, &[]);
+        let why = format!("another file of this item, from {from}, was moved here");
+        set_aside(store, to, &format!("corrupt/{name}"), &why)?;
+        displaced = Some(SetAside {
+            from: to.to_owned(),
+            name,
+            why,
+        });
+    } else {
+        return Err(io_error("rename", &target, error));
     }
-    let inode = |path| store.disk.stat(path).map(|meta| meta.inode).ok();
-    if error.kind() == io::ErrorKind::AlreadyExists && inode(&source) == inode(&target) {
-        // A power loss left one file under two names; renaming would do nothing.
-        return store
-            .disk
-            .unlink(&source)
-            .map_err(|error| io_error("remove", &source, error));
+    store
+        .disk
+        .rename(&source, &target)
+        .map_err(|source| io_error("rename", &target, source))?;
+    Ok(displaced)
+}
+
+/// Whether something is at a path. An error is not taken for an answer: the journal would be
+/// removed with its event in no file.
+fn is_there(store: &FileStore, relative: &str) -> Result<bool, StoreError> {
+    let path = store.path(relative);
+    match store.disk.stat(&path) {
+        Ok(_) => Ok(true),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(source) => Err(io_error("look at", &path, source)),
     }
-    Err(io_error("rename", &target, error))
+}
+
+/// A name in `corrupt/` for a file, as near to its own as is free.
+pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let taken = |name: &str| {
+        let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
+        there.is_ok() || promised.iter().any(|known| known.name == name)
+    };
+    let mut name = file.to_owned();
+    let mut copy = 1_u64;
+    while taken(&name) {
+        copy += 1;
+        name = format!("{file}.{copy}");
+    }
+    name
 }
 
 /// Sets a file aside in `corrupt/`, the reason first.
-fn set_aside(store: &FileStore, step: &MoveRecord, why: &str) -> Result<(), StoreError> {
-    if store.disk.stat(&store.path(&step.from)).is_err() {
+fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), StoreError> {
+    // Done already, if the name is taken: it was free when it was chosen, and what is at the
+    // file's old place now is another one.
+    if !is_there(store, from)? || is_there(store, to)? {
         return Ok(());
     }
-    let note = serde_json::json!({"from": step.from, "reason": why}).to_string();
-    let path = store.path(&format!("{}.why.json", step.to));
+    let note = serde_json::json!({"from": from, "reason": why}).to_string();
+    let path = store.path(&format!("{to}.why.json"));
     match store
         .disk
         .create(&path, format!("{note}\n").as_bytes(), None)
@@ -165,5 +259,9 @@ fn set_aside(store: &FileStore, step: &MoveRecord, why: &str) -> Result<(), Stor
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(io_error("write", &path, source)),
     }
-    move_file(store, &step.from, &step.to)
+    let target = store.path(to);
+    store
+        .disk
+        .rename(&store.path(from), &target)
+        .map_err(|source| io_error("rename", &target, source))
 }

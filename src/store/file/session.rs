@@ -16,10 +16,10 @@ use super::window::Window;
 use super::{FileStore, ITEM_BYTES_MAX, reader, replay};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
-use crate::model::item::{Damage, Item};
+use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
 use crate::model::state::State;
-use crate::model::time::UnixMs;
+use crate::model::time::{DAY_MS, UnixMs};
 
 /// The journal's space that is set aside for the settle of one item, in bytes: its event with a
 /// response of 2 KiB, in JSON, and its notices.
@@ -50,6 +50,8 @@ pub(super) struct FileSession<'a> {
     journal: Option<Journal>,
     last_segment: u64,
     recorded: Vec<Recorded>,
+    /// The places that `recorded` leaves.
+    leaving: HashSet<String>,
     in_hand: HashMap<u64, InHand>,
     next_handle: u64,
     windows: HashMap<DestName, Window>,
@@ -84,6 +86,7 @@ impl<'a> FileSession<'a> {
             journal: None,
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
+            leaving: HashSet::new(),
             in_hand: HashMap::new(),
             next_handle: 0,
             windows: HashMap::new(),
@@ -94,11 +97,39 @@ impl<'a> FileSession<'a> {
             dirty: replayed.last_segment > 0,
             poisoned: false,
         };
+        session.displaced(replayed.displaced)?;
+        session.guard(|session| session.sweep_unfinished())?;
         if session.dirty {
             // What is replayed must be in the directories before anything builds on it.
             session.guard(Self::checkpoint)?;
         }
         Ok(session)
+    }
+
+    /// Removes what processes that died left unfinished in `tmp/`: nothing there was ever
+    /// acknowledged, and nobody writes a file for a day.
+    fn sweep_unfinished(&self) -> Result<(), StoreError> {
+        let mut names = Vec::new();
+        self.store.list("tmp", &mut |name, kind| {
+            if kind == Kind::File {
+                names.push(name.to_owned());
+            }
+        })?;
+        for name in names {
+            let path = self.store.path("tmp").join(name);
+            let old = self
+                .store
+                .disk
+                .stat(&path)
+                .is_ok_and(|meta| self.now.since(meta.changed) > DAY_MS);
+            if old {
+                self.store
+                    .disk
+                    .unlink(&path)
+                    .map_err(|source| io_error("remove", &path, source))?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs a step that writes. The first error makes the session refuse all further ones:
@@ -133,18 +164,60 @@ impl<'a> FileSession<'a> {
         }
         self.journal()?
             .append(&Record::Move(Box::new(step.clone())))?;
+        self.leaving.insert(step.from.clone());
         self.recorded.push(Recorded { step, bytes_good });
         Ok(())
     }
 
-    /// Syncs the journal, then does in the directories what it says.
-    fn flush(&mut self) -> Result<(), StoreError> {
+    /// Syncs the journal, then does in the directories what it says of moves.
+    fn write_out(&mut self) -> Result<(), StoreError> {
         if let Some(journal) = &mut self.journal {
             journal.sync()?;
         }
+        self.leaving.clear();
+        let mut displaced = Vec::new();
         for recorded in std::mem::take(&mut self.recorded) {
-            replay::apply(self.store, &recorded.step, recorded.bytes_good)?;
+            let aside = replay::apply(self.store, &recorded.step, recorded.bytes_good, &[])?;
+            displaced.extend(aside);
         }
+        self.displaced(displaced)
+    }
+
+    /// Tells of files that stood where an item had to go.
+    fn displaced(&mut self, files: Vec<SetAside>) -> Result<(), StoreError> {
+        for file in files {
+            let destination = file.from.split('/').nth(1).unwrap_or_default();
+            let notices = self.corrupt_notices(&file.name, destination);
+            self.tell_of(notices)?;
+            self.met.set_aside.push(file);
+        }
+        Ok(())
+    }
+
+    fn corrupt_notices(&self, name: &str, destination: &str) -> Vec<Notice> {
+        let about = About::Corrupt;
+        // The name in corrupt/ is never used again, so neither is the notice's id.
+        Notice::of_file(
+            about,
+            name,
+            "",
+            destination,
+            about.word(),
+            &self.told_of_corrupt,
+        )
+    }
+
+    fn tell_of(&mut self, notices: Vec<Notice>) -> Result<(), StoreError> {
+        for notice in &notices {
+            self.notices.add(notice);
+        }
+        self.journal()?.append(&Record::Tell { notices })
+    }
+
+    /// As [`Self::write_out`], and begins a new segment when the journal has grown large. Not
+    /// to be called between a claim's record and its renames: the record would be gone.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.write_out()?;
         if self
             .journal
             .as_ref()
@@ -228,12 +301,22 @@ impl<'a> FileSession<'a> {
     /// Reads the item at a place; sets it aside if it is none.
     fn get(&mut self, place: &Place) -> Result<Got, StoreError> {
         let relative = place.path();
+        if self.leaving.contains(&relative) {
+            // The file is as it was before what is recorded of it; deciding on that would lose
+            // one of two events.
+            self.flush()?;
+        }
         let path = self.store.path(&relative);
         let bytes = match self.store.disk.read(&path, ITEM_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Got::Nothing),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput || is_loop(&error) => {
-                self.foreign(&relative, &format!("{error}; it was left as it is"));
+                let kind = self.store.disk.stat(&path).map(|meta| meta.kind);
+                if matches!(kind, Ok(Kind::File)) {
+                    self.set_aside(&relative, &place.destination, &error.to_string())?;
+                } else {
+                    self.foreign(&relative, &format!("{error}; it was left as it is"));
+                }
                 return Ok(Got::Nothing);
             }
             Err(source) => return Err(io_error("read", &path, source)),
@@ -256,32 +339,15 @@ impl<'a> FileSession<'a> {
     }
 
     fn set_aside(&mut self, from: &str, destination: &str, why: &str) -> Result<(), StoreError> {
-        let file = from.rsplit('/').next().unwrap_or(from);
-        let mut name = file.to_owned();
-        let mut copy = 1;
-        let taken = |name: &str| {
-            let disk = &self.store.disk;
-            disk.stat(&self.store.path(&format!("corrupt/{name}")))
-                .is_ok()
-                || self.met.set_aside.iter().any(|known| known.name == name)
-        };
-        while taken(&name) {
-            copy += 1;
-            name = format!("{file}.{copy}");
-        }
-        let notices = Notice::of_file(
-            About::Corrupt,
-            file,
-            destination,
-            About::Corrupt.word(),
-            &self.told_of_corrupt,
-        );
+        let name = replay::free_name(self.store, from, &self.met.set_aside);
+        let notices = self.corrupt_notices(&name, destination);
         self.record(
             MoveRecord {
                 from: from.to_owned(),
                 to: format!("corrupt/{name}"),
                 event: None,
                 event_number: 0,
+                turn: None,
                 why: Some(why.to_owned()),
                 notices,
             },
@@ -316,6 +382,12 @@ impl<'a> FileSession<'a> {
     fn refile(&mut self, from: &Place, item: &Item, bytes_good: u64) -> Result<bool, StoreError> {
         let to = self.belongs(item);
         if to == *from {
+            // Its file's time brought it up at the wrong time; next time it does not.
+            if let Some(turn) = item.turn() {
+                let due = item.is_due(self.now);
+                let turn = if due { turn.min(self.now) } else { turn };
+                self.store.hint_at(&from.path(), turn)?;
+            }
             return Ok(false);
         }
         self.record(
@@ -324,6 +396,7 @@ impl<'a> FileSession<'a> {
                 to: to.path(),
                 event: None,
                 event_number: 0,
+                turn: item.turn(),
                 why: None,
                 notices: Vec::new(),
             },
@@ -344,7 +417,7 @@ impl<'a> FileSession<'a> {
             event.state,
             &from.destination,
             from.id,
-            event.due,
+            due_after(&item.envelope, &event),
             item.envelope.not_after,
             event.at,
         );
@@ -352,6 +425,7 @@ impl<'a> FileSession<'a> {
             MoveRecord {
                 from: from.path(),
                 to: to.path(),
+                turn: turn_after(&item.envelope, &event),
                 event: Some(event),
                 event_number: item.events.len() + 1,
                 why: None,
@@ -394,15 +468,15 @@ impl<'a> FileSession<'a> {
             self.foreign(&path, "it does not belong here; it was left as it is");
         }
         for place in listing.to_file {
-            if let Got::Item(item, bytes_good) = self.get(&place)? {
-                let moved = self.refile(&place, &item, bytes_good)?;
-                if !moved && place.slot == Slot::Root {
-                    // It is due, and somebody has touched its file's time: mend the hint.
-                    let path = self.store.path(&place.path());
-                    let disk = &self.store.disk;
-                    disk.set_mtime(&path, now)
-                        .map_err(|source| io_error("set the time of", &path, source))?;
-                }
+            let Got::Item(item, bytes_good) = self.get(&place)? else {
+                continue;
+            };
+            let stays = !self.refile(&place, &item, bytes_good)?;
+            if let (true, Some(window)) =
+                (stays && item.is_due(now), self.windows.get_mut(destination))
+            {
+                // Its file's time lies ahead, and the item itself names none.
+                window.add(&place, now.minute());
             }
         }
         Ok(())
@@ -433,6 +507,7 @@ impl<'a> FileSession<'a> {
         now: UnixMs,
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<Vec<Claimed>, StoreError> {
+        self.now = now;
         let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
         let mut group_bytes = 0;
         for want in wants {
@@ -448,7 +523,8 @@ impl<'a> FileSession<'a> {
                 let Got::Item(item, bytes_good) = self.get(&place)? else {
                     continue;
                 };
-                if item.standing().state != place.state {
+                let standing = item.standing();
+                if standing.state != place.state || standing.parked {
                     // A durable event that says where the item went wins over the directory.
                     self.refile(&place, &item, bytes_good)?;
                     continue;
@@ -482,11 +558,12 @@ impl<'a> FileSession<'a> {
         journal.reserve(SETTLE_BYTES * (group.len() as u64 + 1))?;
         journal.append(&Record::Claim { at: now, items })?;
         // The claims are durable from here on, and so is everything settled before.
-        self.flush()?;
+        self.write_out()?;
         let mut claims = Vec::with_capacity(group.len());
         for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
             let claimed = from.claimed(n);
-            replay::move_file(self.store, &from.path(), &claimed.path())?;
+            let aside = replay::move_file(self.store, &from.path(), &claimed.path())?;
+            self.displaced(aside.into_iter().collect())?;
             let handle = self.next_handle;
             self.next_handle += 1;
             self.in_hand.insert(
@@ -505,6 +582,7 @@ impl<'a> FileSession<'a> {
                 handle,
             });
         }
+        self.flush()?;
         Ok(claims)
     }
 
@@ -559,7 +637,12 @@ impl<'a> FileSession<'a> {
         decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
     ) -> Result<u64, StoreError> {
         let mut recovered = 0;
+        // What this session is sending was not interrupted.
+        let own: HashSet<Place> = self.in_hand.values().map(|h| h.claimed.clone()).collect();
         for place in self.interrupted_places()? {
+            if own.contains(&place) {
+                continue;
+            }
             let Slot::Claimed(n) = place.slot else {
                 continue;
             };
@@ -653,14 +736,21 @@ impl<'a> FileSession<'a> {
         Ok(places)
     }
 
+    /// Gives held items to `decide`; with `due`, only those whose turn has come by then.
     fn offer(
         &mut self,
         places: &[Place],
+        due: Option<UnixMs>,
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<u64, StoreError> {
         let mut moved = 0;
         for place in places {
             if let Got::Item(item, bytes_good) = self.get(place)? {
+                let misplaced = item.standing().state != place.state;
+                if misplaced || due.is_some_and(|now| !item.is_due(now)) {
+                    self.refile(place, &item, bytes_good)?;
+                    continue;
+                }
                 let decision = decide(&item);
                 let settles = matches!(decision, Decision::Settle(..));
                 self.decide(place, &item, bytes_good, decision)?;
@@ -720,6 +810,7 @@ impl Session for FileSession<'_> {
                     to: hand.from.path(),
                     event: None,
                     event_number: 0,
+                    turn: None,
                     why: None,
                     notices: Vec::new(),
                 },
@@ -757,6 +848,10 @@ impl Session for FileSession<'_> {
             let Some(place) = Place::parse(&found.place) else {
                 return Ok(false);
             };
+            if matches!(place.slot, Slot::Claimed(_)) {
+                // It is being sent or was interrupted, which its events do not say yet.
+                return Ok(false);
+            }
             match session.get(&place)? {
                 Got::Item(item, bytes_good) => {
                     let decision = decide(&item);
@@ -775,8 +870,9 @@ impl Session for FileSession<'_> {
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<u64, StoreError> {
         self.guard(|session| {
+            session.now = now;
             let places = session.waking_places(destination, now, items_max)?;
-            session.offer(&places, decide)
+            session.offer(&places, Some(now), decide)
         })
     }
 
@@ -795,7 +891,7 @@ impl Session for FileSession<'_> {
                 places.extend(Place::parse(&found.place));
                 Ok(())
             })?;
-            session.offer(&places, decide)
+            session.offer(&places, None, decide)
         })
     }
 
@@ -804,12 +900,7 @@ impl Session for FileSession<'_> {
     }
 
     fn tell(&mut self, notices: Vec<Notice>) -> Result<(), StoreError> {
-        self.guard(|session| {
-            for notice in &notices {
-                session.notices.add(notice);
-            }
-            session.journal()?.append(&Record::Tell { notices })
-        })
+        self.guard(|session| session.tell_of(notices))
     }
 
     fn publish(&mut self, now: UnixMs) -> Result<Vec<DestName>, StoreError> {
@@ -857,12 +948,7 @@ impl Session for FileSession<'_> {
             session.flush()?;
             for hand in session.in_hand.values() {
                 // The journal goes; the file's own time now tells when the claim was.
-                let path = session.store.path(&hand.claimed.path());
-                session
-                    .store
-                    .disk
-                    .set_mtime(&path, hand.at)
-                    .map_err(|source| io_error("set the time of", &path, source))?;
+                session.store.hint_at(&hand.claimed.path(), hand.at)?;
             }
             if let Some(line) = line {
                 let path = session.store.path(&reader::tick_log(session.store, now)?);

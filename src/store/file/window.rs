@@ -76,6 +76,13 @@ impl Window {
         })
     }
 
+    /// Adds a name that the listing could not place.
+    pub(super) fn add(&mut self, place: &Place, minute: UnixMs) {
+        let name = Name::of(place, minute);
+        let at = self.names.partition_point(|known| *known > name);
+        self.names.insert(at, name);
+    }
+
     /// Whether nothing is left to list.
     pub(super) fn is_exhausted(&self) -> bool {
         self.complete && self.names.is_empty()
@@ -192,15 +199,17 @@ impl Window {
         self.listed.push(path);
         for id in ids {
             let place = self.place(dir.state, dir.slot, id);
-            if dir.end <= now {
+            if dir.end <= now && !dir.is_day {
                 smallest.keep(Name::of(&place, dir.start));
                 continue;
             }
             let Some(due) = hint(store, &place)? else {
                 continue;
             };
-            if due <= now {
-                smallest.keep(Name::of(&place, due.minute().max(dir.start)));
+            if due <= now || dir.end <= now {
+                // The last minute of the directory, if its file's time lies beyond it.
+                let last = dir.end.minus(1).minute();
+                smallest.keep(Name::of(&place, due.minute().clamp(dir.start, last)));
             } else if dir.is_day && due <= now.plus(NEAR_MS) && listing.to_file.len() < FILED_MAX {
                 listing.to_file.push(place);
             }

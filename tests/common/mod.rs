@@ -1,0 +1,177 @@
+//! What the tests of stores share: items that differ in one thing, and a disk that does not
+//! wait for the platter.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+
+use tickpost::model::envelope::{Body, Envelope, Request, Requester, VERSION, sha256_hex};
+use tickpost::model::event::{Event, EventKind};
+use tickpost::model::ids::{DestName, RequestId};
+use tickpost::model::reason::Reason;
+use tickpost::model::state::State;
+use tickpost::model::time::UnixMs;
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk};
+use tickpost::store::{Owner, Want};
+use uuid::Uuid;
+
+/// 2026-11-29T15:40:30Z: half a minute into a minute, so that minutes and instants differ.
+pub(crate) const NOW: UnixMs = UnixMs(1_795_966_830_000);
+
+/// Milliseconds in a minute.
+pub(crate) const MINUTE: u64 = 60_000;
+
+/// The `n`th id; later ones are greater as text.
+pub(crate) fn id(n: u64) -> RequestId {
+    let time = u128::from(NOW.0) << 80;
+    RequestId(Uuid::from_u128(
+        time | 0x7000_8000_0000_0000_0000 | u128::from(n),
+    ))
+}
+
+pub(crate) fn dest(name: &str) -> DestName {
+    name.parse().unwrap()
+}
+
+/// The `n`th item, to `a`.
+pub(crate) fn envelope(n: u64) -> Envelope {
+    let body = format!("{{\"n\":{n}}}");
+    Envelope {
+        v: VERSION,
+        request_id: id(n),
+        destination: dest("a"),
+        enqueued_at: NOW,
+        request: Request {
+            method: "POST".to_owned(),
+            path: "/x".to_owned(),
+            query: vec![],
+            headers: vec![],
+            content_type: None,
+            body_sha256: sha256_hex(body.as_bytes()),
+            body: Some(Body::Text(body)),
+        },
+        requester: Requester::default(),
+        notify: vec![],
+        labels: std::collections::BTreeMap::new(),
+        key: None,
+        retry_of: None,
+        not_before: None,
+        not_after: None,
+        notice: false,
+    }
+}
+
+pub(crate) fn accepted() -> Event {
+    Event::new(EventKind::Accepted, NOW, State::Pending)
+}
+
+/// What an attempt came to.
+pub(crate) fn attempt(n: u32, at: UnixMs, state: State, due: Option<UnixMs>) -> Event {
+    let mut event = Event::new(EventKind::Attempt, at, state);
+    event.n = Some(n);
+    event.ms = Some(1);
+    event.due = due;
+    event.reason = Some(match state {
+        State::Pending => Reason::OVERLOADED,
+        State::Unknown => Reason::TIMEOUT_AFTER_SEND,
+        State::Held => Reason::AUTH_INVALID,
+        State::Confirmed => Reason::ACCEPTED,
+        State::Failed => Reason::CONTENT_REJECTED,
+    });
+    event
+}
+
+/// What a person or a time does.
+pub(crate) fn by_hand(kind: EventKind, at: UnixMs, state: State, due: Option<UnixMs>) -> Event {
+    let mut event = Event::new(kind, at, state);
+    event.due = due;
+    event
+}
+
+pub(crate) fn owner(now: UnixMs) -> Owner<'static> {
+    Owner {
+        who: "a test",
+        now,
+        told_of_corrupt: &[],
+    }
+}
+
+pub(crate) fn want(items_max: usize) -> Vec<Want> {
+    vec![Want {
+        destination: dest("a"),
+        items_max,
+        looks_max: usize::MAX,
+    }]
+}
+
+/// The real disk without its syncs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QuickDisk;
+
+struct QuickLog(Box<dyn Log>);
+
+impl Log for QuickLog {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    fn reserve(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Disk for QuickDisk {
+    fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
+        RealDisk.list(dir, each)
+    }
+    fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        RealDisk.read(path, bytes_max)
+    }
+    fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).open(path)?;
+        io::Write::write_all(&mut file, bytes)?;
+        mtime.map_or(Ok(()), |mtime| RealDisk.set_mtime(path, mtime))
+    }
+    fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.append(path, keep, bytes)
+    }
+    fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
+        RealDisk.append_line(path, line)
+    }
+    fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
+        RealDisk.set_mtime(path, mtime)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.replace(from, to)
+    }
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.make_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_dir(path)
+    }
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn sync_all(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn stat(&self, path: &Path) -> io::Result<Meta> {
+        RealDisk.stat(path)
+    }
+    fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
+        Ok(Box::new(QuickLog(RealDisk.open_log(path)?)))
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        RealDisk.lock(path)
+    }
+}

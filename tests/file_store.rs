@@ -1,0 +1,1576 @@
+//! What is special to a store of files: the layout, replay after a crash, damage, bad disks.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tickpost::model::envelope::Envelope;
+use tickpost::model::event::{Event, EventKind};
+use tickpost::model::ids::RequestId;
+use tickpost::model::item::{Damage, Item, event_line};
+use tickpost::model::notice::Notice;
+use tickpost::model::state::State;
+use tickpost::model::time::{DAY_MS, UnixMs};
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk};
+use tickpost::store::file::FileStore;
+use tickpost::store::file::journal::{self, Record};
+use tickpost::store::file::layout::{Place, Slot};
+use tickpost::store::{
+    Claimed, Decision, Interrupted, Memory, Owner, Scope, Session, Store, StoreError,
+};
+
+mod common;
+use common::{MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner, want};
+
+/// A spool in a directory of its own.
+struct Spool {
+    _dir: TempDir,
+    root: PathBuf,
+}
+
+/// Everything in a spool, by path: contents and file times.
+type Tree = BTreeMap<String, (Vec<u8>, UnixMs)>;
+
+impl Spool {
+    fn new() -> Self {
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    /// One in memory, where there is such a file system: for tests that make many, or many
+    /// files.
+    fn in_memory() -> Self {
+        Self::within(in_memory())
+    }
+
+    fn within(dir: TempDir) -> Self {
+        let root = dir.path().join("spool");
+        FileStore::init(&root, "# sample\n", id(1).0, NOW).unwrap();
+        Self { _dir: dir, root }
+    }
+
+    /// Another spool with these files, as if it were the same one at another time: a copy,
+    /// with its own lock recorded.
+    fn of(tree: &Tree) -> Self {
+        let dir = in_memory();
+        let spool = Self {
+            root: dir.path().to_owned(),
+            _dir: dir,
+        };
+        for name in STATES.iter().chain(&["journal", "tmp", "corrupt"]) {
+            fs::create_dir(spool.path(name)).unwrap();
+        }
+        fs::write(spool.path("lock"), "").unwrap();
+        let text = serde_json::json!({
+            "format": 1,
+            "spool_id": id(1),
+            "created_at": NOW,
+            "lock_inode": fs::metadata(spool.path("lock")).unwrap().ino(),
+        });
+        fs::write(spool.path("spool.json"), text.to_string()).unwrap();
+        for (path, (bytes, mtime)) in tree {
+            let path = spool.root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, bytes).unwrap();
+            RealDisk.set_mtime(&path, *mtime).unwrap();
+        }
+        spool
+    }
+
+    fn store(&self) -> FileStore {
+        self.store_on(QuickDisk)
+    }
+
+    fn store_on(&self, disk: impl Disk + 'static) -> FileStore {
+        FileStore::open_on(Arc::new(disk), &self.root, true).unwrap()
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// The files below some directories.
+    fn tree(&self, dirs: &[&str]) -> Tree {
+        let mut tree = Tree::new();
+        for path in self.names(dirs) {
+            let full = self.root.join(&path);
+            let mtime = RealDisk.stat(&full).unwrap().mtime;
+            tree.insert(path, (fs::read(&full).unwrap(), mtime));
+        }
+        tree
+    }
+
+    /// The names of the files below some directories, sorted.
+    fn names(&self, dirs: &[&str]) -> Vec<String> {
+        let mut files = Vec::new();
+        let mut dirs: Vec<PathBuf> = dirs.iter().map(|dir| self.root.join(dir)).collect();
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_dir() {
+                    dirs.push(entry.path());
+                } else {
+                    let path = entry.path();
+                    let path = path.strip_prefix(&self.root).unwrap();
+                    files.push(path.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+
+    fn items(&self) -> Vec<String> {
+        self.names(&STATES)
+    }
+
+    fn directories(&self, dir: &str) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.root.join(dir))
+            .unwrap()
+            .map(Result::unwrap)
+            .filter(|entry| entry.file_type().unwrap().is_dir())
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn accept(&self, n: u64, change: impl FnOnce(&mut Envelope)) {
+        let mut envelope = envelope(n);
+        change(&mut envelope);
+        self.store().accept(envelope, accepted()).unwrap();
+    }
+
+    /// Puts an item's file somewhere by hand, due now.
+    fn plant(&self, place: &str, bytes: &[u8]) {
+        let path = self.root.join(place);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        RealDisk.set_mtime(&path, NOW).unwrap();
+    }
+}
+
+fn in_memory() -> TempDir {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    dir.unwrap()
+}
+
+const STATES: [&str; 5] = ["pending", "unknown", "held", "confirmed", "failed"];
+
+fn bytes_of(n: u64, events: &[Event]) -> Vec<u8> {
+    let (_, mut bytes) = Item::accept(envelope(n), accepted()).unwrap();
+    for event in events {
+        bytes.extend(event_line(event).unwrap());
+    }
+    bytes
+}
+
+fn claim_all(_: &Item) -> Decision {
+    Decision::Claim
+}
+
+fn interrupted(item: &Interrupted) -> (Event, Vec<Notice>) {
+    let mut event = attempt(item.n, NOW, State::Unknown, Some(NOW.plus(5 * MINUTE)));
+    event.claimed_at = Some(item.claimed_at);
+    (event, vec![])
+}
+
+fn settle(session: &mut dyn Session, claim: &Claimed, state: State, due: Option<UnixMs>) {
+    let event = attempt(claim.n, NOW, state, due);
+    let number = claim.item.events.len() + 1;
+    let notices = Notice::of(&claim.item, &event, number, &[dest("ops")]);
+    session.settle(claim, event, notices).unwrap();
+}
+
+// ---------------------------------------------------------------- layout
+
+#[test]
+fn everything_lies_where_the_contract_says() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let name = |n: u64| format!("{}.jsonl", id(n));
+    spool.accept(1, |_| {});
+    spool.accept(2, |e| e.not_before = Some(NOW.plus(MINUTE)));
+    spool.accept(3, |e| e.not_before = Some(NOW.plus(3 * DAY_MS)));
+    for n in 4..=9 {
+        spool.accept(n, |_| {});
+    }
+    let fresh: Vec<String> = (1..=9).map(|n| format!("pending/a/{}", name(n))).collect();
+    assert_eq!(
+        spool.items(),
+        fresh,
+        "accepting makes no directory of a time"
+    );
+
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim_all).unwrap();
+    assert_eq!(claims.len(), 7);
+    assert_eq!(
+        spool.items()[2],
+        format!("unknown/a/{}.1.jsonl", id(1)),
+        "claimed"
+    );
+    let soon = Some(NOW.plus(MINUTE));
+    let endings = [
+        (State::Pending, soon),
+        (State::Unknown, soon),
+        (State::Unknown, None),
+        (State::Held, None),
+        (State::Held, soon),
+        (State::Confirmed, None),
+        (State::Failed, None),
+    ];
+    for (claim, (state, due)) in claims.iter().zip(endings) {
+        let event = attempt(1, NOW, state, due);
+        session.settle(claim, event, vec![]).unwrap();
+    }
+    session.close(NOW, None).unwrap();
+    let mut want = [
+        format!("confirmed/a/20261129/{}", name(8)),
+        format!("failed/a/20261129/{}", name(9)),
+        format!("held/a/20261129T1541Z/{}", name(7)),
+        format!("held/a/{}", name(6)),
+        format!("pending/a/20261129T1541Z/{}", name(1)),
+        format!("pending/a/20261129T1541Z/{}", name(2)),
+        format!("pending/a/20261202/{}", name(3)),
+        format!("unknown/a/20261129T1541Z/{}", name(4)),
+        format!("unknown/a/parked/{}", name(5)),
+    ];
+    want.sort();
+    assert_eq!(spool.items(), want);
+    for (path, due) in [
+        (&want[4], MINUTE),
+        (&want[5], MINUTE),
+        (&want[6], 3 * DAY_MS),
+    ] {
+        let mtime = RealDisk.stat(&spool.path(path)).unwrap().mtime;
+        assert_eq!(mtime, NOW.plus(due), "{path}: its time is when it is due");
+    }
+    assert!(spool.names(&["journal", "tmp", "corrupt"]).is_empty());
+    assert_eq!(fs::read(spool.path("lock")).unwrap(), b"");
+
+    // Emptied directories of a time go.
+    let later = NOW.plus(3 * DAY_MS);
+    let mut session = store.lock(&owner(later)).unwrap();
+    let claims = session.claim(&want_many(), later, &mut claim_all).unwrap();
+    assert_eq!(claims.len(), 4);
+    for claim in &claims {
+        settle(session.as_mut(), claim, State::Confirmed, None);
+    }
+    session.close(later, None).unwrap();
+    assert!(spool.directories("pending/a").is_empty());
+    assert_eq!(spool.directories("unknown/a"), ["parked"]);
+}
+
+fn want_many() -> Vec<tickpost::store::Want> {
+    want(1000)
+}
+
+/// Set in the process that a test starts with another umask: the spool to work on.
+const CHILD: &str = "TICKPOST_TEST_UMASK_SPOOL";
+
+#[test]
+fn modes_are_the_same_whatever_the_umask() {
+    if let Some(root) = std::env::var_os(CHILD) {
+        let root = PathBuf::from(root);
+        FileStore::init(&root, "", id(1).0, NOW).unwrap();
+        let store = FileStore::open(&root, true).unwrap();
+        for n in 1..=4 {
+            store.accept(envelope(n), accepted()).unwrap();
+        }
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let claims = session.claim(&want(3), NOW, &mut claim_all).unwrap();
+        settle(session.as_mut(), &claims[0], State::Confirmed, None);
+        settle(session.as_mut(), &claims[1], State::Held, Some(NOW.plus(9)));
+        session.remember(&dest("a"), &Memory::default()).unwrap();
+        session.sync().unwrap();
+        let line = serde_json::json!({});
+        session.close(NOW, Some(&line)).unwrap();
+        fs::write(root.join("pending/a").join(format!("{}.jsonl", id(9))), "").unwrap();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        session.claim(&want(3), NOW, &mut claim_all).unwrap();
+        session.sync().unwrap();
+        return;
+    }
+    for umask in ["000", "277"] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("spool");
+        let status = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "umask \"$1\"; exec \"$0\" --exact modes_are_the_same_whatever_the_umask",
+            ])
+            .arg(std::env::current_exe().unwrap())
+            .arg(umask)
+            .env(CHILD, &root)
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let mut dirs = vec![root];
+        let mut files = 0;
+        while let Some(path) = dirs.pop() {
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let mode = meta.permissions().mode() & 0o7777;
+            if meta.is_dir() {
+                assert_eq!(mode, 0o700, "{}", path.display());
+                dirs.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+            } else if !path.ends_with(format!("{}.jsonl", id(9))) {
+                assert_eq!(mode, 0o600, "{}", path.display());
+                files += 1;
+            }
+        }
+        assert!(
+            files >= 11,
+            "{files} with the journal and the reason of a corrupt file"
+        );
+    }
+}
+
+#[test]
+fn making_a_spool_again_changes_nothing() {
+    let spool = Spool::new();
+    let before = spool.tree(&["."]);
+    let made = FileStore::init(&spool.root, "other", id(2).0, NOW.plus(1)).unwrap();
+    assert!(made.made.is_empty(), "{made:?}");
+    assert_eq!(spool.tree(&["."]), before);
+    fs::remove_dir(spool.path("order")).unwrap();
+    fs::remove_file(spool.path("wake")).unwrap();
+    let made = FileStore::init(&spool.root, "other", id(2).0, NOW.plus(1)).unwrap();
+    assert_eq!(made.made, ["order/", "wake"]);
+}
+
+#[test]
+fn what_a_dead_process_left_in_tmp_is_in_nobodys_way() {
+    let spool = Spool::new();
+    let process = std::process::id();
+    for copy in 0..2 {
+        for name in [format!("{}.jsonl", id(1)), "destinations_a.json".to_owned()] {
+            fs::write(spool.path(&format!("tmp/{name}.{process}.{copy}")), "half").unwrap();
+        }
+    }
+    fs::write(spool.path(&format!("tmp/{}.jsonl", id(1))), "half").unwrap();
+    spool.accept(1, |_| {});
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.remember(&dest("a"), &Memory::default()).unwrap();
+    assert_eq!(
+        session.claim(&want(1), NOW, &mut claim_all).unwrap().len(),
+        1
+    );
+}
+
+// ---------------------------------------------------------------- opening
+
+#[test]
+fn a_copied_spool_is_refused() {
+    let spool = Spool::new();
+    spool.accept(1, |_| {});
+    let copy = Spool::new();
+    for path in spool.names(&["."]) {
+        let to = copy.path(&path);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(spool.path(&path), to).unwrap();
+    }
+    let store = copy.store();
+    let before = copy.tree(&["."]);
+    let refused = store.lock(&owner(NOW)).map(|_| ());
+    let inode = |spool: &Spool| fs::metadata(spool.path("lock")).unwrap().ino();
+    assert!(
+        matches!(refused, Err(StoreError::Copied { found, recorded, .. })
+            if found == inode(&copy) && recorded == inode(&spool)),
+        "{refused:?}"
+    );
+    assert_eq!(copy.tree(&["."]), before, "nothing was touched");
+    assert!(store.find(id(1)).unwrap().is_some(), "reading goes on");
+}
+
+#[test]
+fn what_is_no_spool_of_this_format_is_refused() {
+    let spool = Spool::new();
+    let open = || FileStore::open(&spool.root, true).map(|_| ());
+    let rows = [
+        (r#"{"format":2,"future":true}"#, "too new"),
+        (r#"{"format":1}"#, "bad"),
+        ("{}", "bad"),
+        ("", "bad"),
+        ("[1", "bad"),
+    ];
+    for (text, want) in rows {
+        fs::write(spool.path("spool.json"), text).unwrap();
+        let got = match open() {
+            Err(StoreError::FormatTooNew { found: 2, .. }) => "too new",
+            Err(StoreError::BadSpoolFile { .. }) => "bad",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(got, want, "{text}");
+        assert!(FileStore::init(&spool.root, "", id(1).0, NOW).is_err());
+        assert_eq!(fs::read_to_string(spool.path("spool.json")).unwrap(), text);
+    }
+    fs::remove_file(spool.path("spool.json")).unwrap();
+    assert!(matches!(open(), Err(StoreError::Missing { .. })));
+}
+
+#[test]
+fn another_users_spool_is_not_written() {
+    let spool = Spool::new();
+    let store = spool.store();
+    // Only root can give a directory away.
+    if std::os::unix::fs::chown(&spool.root, Some(12_345), None).is_err() {
+        return;
+    }
+    assert!(matches!(
+        store.check_owner(),
+        Err(StoreError::NotOwner { owner: 12_345, .. })
+    ));
+    assert!(matches!(
+        store.lock(&owner(NOW)).map(|_| ()),
+        Err(StoreError::NotOwner { .. })
+    ));
+}
+
+// ---------------------------------------------------------------- replay
+
+/// What a crash leaves of one scripted session: directories at three times, and the journal.
+struct Crashed {
+    before: Tree,
+    claimed: Tree,
+    after: Tree,
+    journal: Vec<u8>,
+}
+
+/// Items that take every way through a session: settled in five ways, put back, left in
+/// flight, and held, released and cancelled in one session.
+fn crashed() -> Crashed {
+    let spool = Spool::new();
+    for n in 1..=7 {
+        spool.accept(n, |_| {});
+    }
+    spool.accept(8, |e| e.not_before = Some(NOW.plus(DAY_MS)));
+    let before = spool.tree(&STATES);
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim_all).unwrap();
+    let claimed = spool.tree(&STATES);
+    settle(session.as_mut(), &claims[0], State::Confirmed, None);
+    settle(session.as_mut(), &claims[1], State::Failed, None);
+    let soon = Some(NOW.plus(MINUTE));
+    settle(session.as_mut(), &claims[2], State::Pending, soon);
+    settle(session.as_mut(), &claims[3], State::Unknown, None);
+    session.put_back(&claims[4]).unwrap();
+    settle(session.as_mut(), &claims[5], State::Held, None);
+    for (kind, state) in [
+        (EventKind::Released, State::Pending),
+        (EventKind::Cancelled, State::Failed),
+    ] {
+        session.sync().unwrap();
+        let found = store.find(id(6)).unwrap().unwrap();
+        let mut decide = |_: &Item| {
+            let event = by_hand(kind, NOW, state, None);
+            Decision::Settle(Box::new(event), vec![])
+        };
+        assert!(session.change(&found, &mut decide).unwrap());
+    }
+    session.sync().unwrap();
+    drop(session);
+    let segments = spool.names(&["journal"]);
+    assert_eq!(segments.len(), 1, "dropping a session does not close it");
+    Crashed {
+        before,
+        claimed,
+        after: spool.tree(&STATES),
+        journal: fs::read(spool.path(&segments[0])).unwrap(),
+    }
+}
+
+/// The items of a tree, by id: where, and with which events.
+fn items_of(tree: &Tree) -> BTreeMap<RequestId, (String, Vec<Event>)> {
+    let mut items = BTreeMap::new();
+    for (path, (bytes, _)) in tree {
+        let place = Place::parse(path).unwrap();
+        let events = Item::parse(bytes).unwrap().item.events;
+        let twice = items.insert(place.id, (path.clone(), events));
+        assert!(twice.is_none(), "{path} and {twice:?}");
+    }
+    items
+}
+
+/// What must become of a tree by what survived of the journal: each item's events, and who is
+/// to be given to recovery.
+fn foretell(
+    tree: &Tree,
+    records: &[Record],
+) -> (BTreeMap<RequestId, Vec<Event>>, BTreeSet<RequestId>, usize) {
+    let mut items = items_of(tree);
+    let mut notices = 0;
+    for record in records {
+        match record {
+            Record::Claim { items: claims, .. } => {
+                for claim in claims {
+                    let from = Place::parse(&claim.from).unwrap();
+                    let item = items.get_mut(&from.id).unwrap();
+                    if item.0 == claim.from {
+                        item.0 = from.claimed(claim.n).path();
+                    }
+                }
+            }
+            Record::Move(step) => {
+                notices += step.notices.len();
+                let item = items
+                    .get_mut(&Place::parse(&step.from).unwrap().id)
+                    .unwrap();
+                if item.0 == step.from {
+                    item.0.clone_from(&step.to);
+                }
+                // Wherever the file is by now: its event belongs to it.
+                let fresh = item.1.len() < step.event_number;
+                item.1.extend(step.event.clone().filter(|_| fresh));
+            }
+            Record::Tell { .. } | Record::Carry { .. } => panic!("not in this session"),
+        }
+    }
+    let mut recovered = BTreeSet::new();
+    let mut events = BTreeMap::new();
+    for (id, (path, known)) in items {
+        let attempts = known.iter().filter_map(|event| event.n).max().unwrap_or(0);
+        if let Slot::Claimed(n) = Place::parse(&path).unwrap().slot
+            && attempts < n
+        {
+            recovered.insert(id);
+        }
+        events.insert(id, known);
+    }
+    (events, recovered, notices)
+}
+
+/// Opens what a crash left, as the next tick does, and checks what the contract promises.
+fn reopen(tree: &Tree, journal: &[u8], why: &str) -> Tree {
+    let (mut events, interrupted_ids, notices) = foretell(tree, &journal::decode(journal));
+    let spool = Spool::of(tree);
+    fs::write(spool.path("journal/00000001.jsonl"), journal).unwrap();
+    let store = spool.store();
+
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut recovered = BTreeSet::new();
+    let mut decide = |item: &Interrupted| {
+        assert!(item.claimed_at <= NOW && item.n == 1, "{why}");
+        let id = item.item.envelope.request_id;
+        assert!(recovered.insert(id), "{why}: {id} was given twice");
+        let (event, notices) = interrupted(item);
+        events.entry(id).or_default().push(event.clone());
+        (event, notices)
+    };
+    session.recover(&mut decide).unwrap();
+    assert!(session.met().set_aside.is_empty(), "{why}");
+    session.close(NOW, None).unwrap();
+    assert_eq!(recovered, interrupted_ids, "{why}");
+
+    let end = spool.tree(&STATES);
+    let mut items = items_of(&end);
+    let told: usize = items
+        .values()
+        .filter(|(path, _)| path.starts_with("pending/ops/"))
+        .map(|(path, _)| {
+            let item = Item::parse(&end[path].0).unwrap().item;
+            let body = item.envelope.request.body_bytes().unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            usize::try_from(body["count"].as_u64().unwrap()).unwrap()
+        })
+        .sum();
+    assert_eq!(told, notices, "{why}");
+    items.retain(|_, (path, _)| !path.starts_with("pending/ops/"));
+    assert_eq!(items.len(), 8, "{why}");
+    for (id, (path, known)) in items {
+        assert_eq!(known, events[&id], "{why}: {path}");
+        let place = Place::parse(&path).unwrap();
+        assert!(!matches!(place.slot, Slot::Claimed(_)), "{why}: {path}");
+        assert_eq!(place.state, known.last().unwrap().state, "{why}: {path}");
+        assert!(!known.last().unwrap().is_parked() || place.slot == Slot::Parked);
+    }
+    assert!(
+        spool.names(&["journal", "tmp", "corrupt"]).is_empty(),
+        "{why}"
+    );
+
+    // Once more changes nothing. Within a line all cuts are alike.
+    if !journal.ends_with(b"\n") {
+        return end;
+    }
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert_eq!(session.recover(&mut interrupted).unwrap(), 0, "{why}");
+    session.close(NOW, None).unwrap();
+    assert_eq!(spool.tree(&STATES), end, "{why}");
+    end
+}
+
+/// The journal cut at every byte, over the directories of one time.
+fn cut_everywhere(pick: impl Fn(&Crashed) -> &Tree) {
+    let crashed = crashed();
+    for cut in 0..=crashed.journal.len() {
+        let why = format!("cut at {cut}");
+        reopen(pick(&crashed), &crashed.journal[..cut], &why);
+    }
+}
+
+/// A loss of power that the directories did not survive.
+#[test]
+fn a_journal_cut_anywhere_over_the_first_directories() {
+    cut_everywhere(|crashed| &crashed.before);
+}
+
+/// A loss of power after the claims' sync, or the death of the process.
+#[test]
+fn a_journal_cut_anywhere_over_the_claims() {
+    cut_everywhere(|crashed| &crashed.claimed);
+}
+
+/// Directories ahead of the journal, which only a damaged journal brings.
+#[test]
+fn a_journal_cut_anywhere_over_the_last_directories() {
+    cut_everywhere(|crashed| &crashed.after);
+}
+
+/// A whole journal over any mixture of renames and appends that a power loss kept or undid.
+#[test]
+fn whatever_of_the_directories_was_lost_the_end_is_the_same() {
+    let crashed = crashed();
+    let (old, new) = (items_of(&crashed.before), items_of(&crashed.after));
+    let want = reopen(&crashed.after, &crashed.journal, "nothing lost");
+    let want = items_of(&want);
+    let moved = 6;
+    for mixture in 0..4_usize.pow(moved) {
+        let mut tree = Tree::new();
+        for (index, id) in old.keys().enumerate() {
+            let bits = mixture >> (2 * index);
+            let pick = |new_one: bool| if new_one { &new[id].0 } else { &old[id].0 };
+            let (place, contents) = (pick(bits & 1 == 1), pick(bits & 2 == 2));
+            let either = crashed.after.get(contents).or(crashed.before.get(contents));
+            tree.insert(place.clone(), either.unwrap().clone());
+        }
+        let end = reopen(&tree, &crashed.journal, &format!("mixture {mixture}"));
+        assert!(items_of(&end) == want, "mixture {mixture}");
+    }
+}
+
+/// A power loss in the middle of a rename can leave both names.
+#[test]
+fn one_file_under_two_names_keeps_the_later() {
+    for with_journal in [true, false] {
+        let crashed = crashed();
+        let spool = Spool::of(&crashed.before);
+        let records = journal::decode(&crashed.journal);
+        let is_claim = |record: &Record| matches!(record, Record::Claim { .. });
+        let first = records.iter().position(is_claim).unwrap();
+        let Record::Claim { items, .. } = &records[first] else {
+            panic!("{first}");
+        };
+        if with_journal {
+            let lines = crashed.journal.split_inclusive(|b| *b == b'\n');
+            let lines: Vec<u8> = lines.take(first + 1).flatten().copied().collect();
+            fs::write(spool.path("journal/00000001.jsonl"), lines).unwrap();
+        }
+        for claim in items {
+            let to = Place::parse(&claim.from).unwrap().claimed(claim.n).path();
+            fs::create_dir_all(spool.path("unknown/a")).unwrap();
+            fs::hard_link(spool.path(&claim.from), spool.path(&to)).unwrap();
+        }
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        assert_eq!(session.recover(&mut interrupted).unwrap(), 7);
+        let claims = session.claim(&want(9), NOW, &mut claim_all).unwrap();
+        assert!(claims.is_empty());
+        session.close(NOW, None).unwrap();
+        let items = items_of(&spool.tree(&STATES));
+        let unknown = |(path, events): &&(String, Vec<Event>)| {
+            path.starts_with("unknown/a/2") && events.len() == 2
+        };
+        assert_eq!(items.values().filter(unknown).count(), 7);
+        assert_eq!(items.len(), 8);
+        assert!(spool.names(&["corrupt"]).is_empty());
+    }
+}
+
+/// The record that the claims stand on must not go with a full journal segment.
+#[test]
+fn a_full_journal_keeps_the_claims() {
+    let spool = Spool::new();
+    for n in 1..=3 {
+        spool.accept(n, |_| {});
+    }
+    let disk = FaultDisk::default();
+    let trace = Rc::clone(&disk.trace);
+    let store = spool.store_on(disk);
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let first = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    let mut event = attempt(1, NOW, State::Held, None);
+    let notices = Notice::of(&first[0].item, &event, 2, &[dest("ops")]);
+    event.note = Some("x".repeat(usize::try_from(journal::SEGMENT_BYTES).unwrap()));
+    session.settle(&first[0], event, notices).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    let claimed = format!("unknown/a/{}.1.jsonl", id(2));
+    assert!(spool.path(&claimed).exists());
+    // Durable means: named by a record in the journal, or renamed before a sync of everything.
+    let segments = spool.names(&["journal"]);
+    assert_eq!(segments.len(), 1);
+    let records = journal::decode(&fs::read(spool.path(&segments[0])).unwrap());
+    let from = format!("pending/a/{}.jsonl", id(2));
+    let recorded = records
+        .iter()
+        .any(|record| matches!(record, Record::Claim { items, .. } if items[0].from == from));
+    let calls = trace.borrow();
+    let last = |what: &str| calls.calls.iter().rposition(|call| call.contains(what));
+    let synced = last("sync_all") > last(&claimed);
+    assert!(recorded || synced, "{:?}", calls.calls);
+    drop(calls);
+
+    // What was in flight and what was to be told is known from the new segment.
+    drop(session);
+    let later = NOW.plus(MINUTE);
+    let mut session = store.lock(&owner(later)).unwrap();
+    let mut at = None;
+    let mut decide = |item: &Interrupted| {
+        at = Some((item.item.envelope.request_id, item.claimed_at));
+        interrupted(item)
+    };
+    assert_eq!(session.recover(&mut decide).unwrap(), 1);
+    assert_eq!(at, Some((claims[0].item.envelope.request_id, NOW)));
+    session.close(later, None).unwrap();
+    assert_eq!(spool.names(&["pending/ops"]).len(), 1);
+    assert_eq!(spool.names(&["held"]).len(), 1);
+}
+
+/// A settle that was not synced survives the death of the process, and readers know it.
+#[test]
+fn a_settle_that_was_not_flushed_is_not_lost() {
+    let spool = Spool::new();
+    spool.accept(1, |_| {});
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    settle(session.as_mut(), &claims[0], State::Confirmed, None);
+    drop(session);
+    assert_eq!(spool.items(), [format!("unknown/a/{}.1.jsonl", id(1))]);
+    let found = store.find(id(1)).unwrap().unwrap();
+    assert_eq!(found.state, State::Confirmed);
+    let item = store.read(&found).unwrap().unwrap().unwrap();
+    assert_eq!(item.events.len(), 2);
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert_eq!(session.recover(&mut interrupted).unwrap(), 0);
+    session.close(NOW, None).unwrap();
+    assert_eq!(
+        spool.items(),
+        [format!("confirmed/a/20261129/{}.jsonl", id(1))]
+    );
+}
+
+// ---------------------------------------------------------------- damage
+
+#[test]
+fn a_torn_tail_is_cut_before_the_next_append() {
+    let whole = attempt(1, NOW, State::Pending, Some(NOW));
+    let lost = event_line(&attempt(2, NOW, State::Confirmed, None)).unwrap();
+    let half = &lost[..lost.len() / 2];
+    let tails: [&[u8]; 6] = [
+        b"",
+        &lost[..lost.len() - 1],
+        half,
+        &[0; 512],
+        &[half, &[0; 100]].concat(),
+        b"\n\n",
+    ];
+    for (row, tail) in tails.iter().enumerate() {
+        let spool = Spool::new();
+        let good = bytes_of(1, std::slice::from_ref(&whole));
+        let place = format!("pending/a/{}.jsonl", id(1));
+        spool.plant(&place, &[&good, *tail].concat());
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+        assert_eq!((claims.len(), claims[0].n), (1, 2), "row {row}");
+        settle(session.as_mut(), &claims[0], State::Failed, None);
+        session.close(NOW, None).unwrap();
+        let end = attempt(2, NOW, State::Failed, None);
+        let path = format!("failed/a/20261129/{}.jsonl", id(1));
+        assert_eq!(
+            fs::read(spool.path(&path)).unwrap(),
+            bytes_of(1, &[whole.clone(), end]),
+            "row {row}"
+        );
+        assert!(spool.names(&["corrupt"]).is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_set_aside_and_told() {
+    let good = bytes_of(1, &[attempt(1, NOW, State::Pending, None)]);
+    let text = String::from_utf8(good.clone()).unwrap();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let sum = tickpost::model::envelope::sha256_hex(b"{\"n\":1}");
+    let wrong_body = {
+        let mut envelope = envelope(1);
+        envelope.request.body_sha256 = sum.replace(|c: char| c.is_ascii_digit(), "0");
+        Item::accept(envelope, accepted()).unwrap().1
+    };
+    let elsewhere = {
+        let mut envelope = envelope(1);
+        envelope.destination = dest("b");
+        Item::accept(envelope, accepted()).unwrap().1
+    };
+    let rows: [(&str, Vec<u8>); 12] = [
+        ("the file is empty", vec![]),
+        ("the first line is cut off", good[..40].to_vec()),
+        ("the envelope cannot be read", b"{}\n{}\n".to_vec()),
+        (
+            "the envelope cannot be read",
+            vec![0; 4096].into_iter().chain([b'\n']).collect(),
+        ),
+        ("the second line is not", lines[0].into()),
+        (
+            "the second line is not",
+            [lines[0], lines[2]].concat().into(),
+        ),
+        (
+            "does not match the SHA-256 of its acceptance",
+            text.replace("POST", "PUST").into(),
+        ),
+        (
+            "does not match the SHA-256 of its acceptance",
+            text.replace("/x", "/y").into(),
+        ),
+        ("the body does not match", wrong_body),
+        ("the envelope says b", elsewhere),
+        ("the envelope says", bytes_of(2, &[])),
+        (
+            "line 3 is damaged",
+            [lines[0], lines[1], "{\"ev\n", lines[2]].concat().into(),
+        ),
+    ];
+    for (why, bytes) in rows {
+        let spool = Spool::new();
+        let name = format!("{}.jsonl", id(1));
+        spool.plant(&format!("pending/a/{name}"), &bytes);
+        spool.accept(3, |_| {});
+        set_aside_and_tell(&spool, why, &name);
+        assert_eq!(
+            fs::read(spool.path(&format!("corrupt/{name}"))).unwrap(),
+            bytes
+        );
+    }
+    // Too large to be looked at: a hole costs no space.
+    let spool = Spool::new();
+    let name = format!("{}.jsonl", id(1));
+    spool.plant(&format!("pending/a/{name}"), &good);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(spool.path(&format!("pending/a/{name}")))
+        .unwrap();
+    file.set_len(tickpost::store::file::ITEM_BYTES_MAX + 1)
+        .unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    drop(file);
+    spool.accept(3, |_| {});
+    set_aside_and_tell(&spool, "it is too large", &name);
+}
+
+fn set_aside_and_tell(spool: &Spool, why: &str, name: &str) {
+    let store = spool.store();
+    let told = [dest("ops"), dest("chat")];
+    let who = Owner {
+        told_of_corrupt: &told,
+        ..owner(NOW)
+    };
+    let mut session = store.lock(&who).unwrap();
+    let claims = session.claim(&want(5), NOW, &mut claim_all).unwrap();
+    assert_eq!(claims.len(), 1, "{why}: a bad item costs one item");
+    let met = session.met().set_aside.clone();
+    assert_eq!((met.len(), met[0].name.as_str()), (1, name), "{why}");
+    assert!(met[0].why.contains(why), "{}", met[0].why);
+    settle(session.as_mut(), &claims[0], State::Confirmed, None);
+    session.close(NOW, None).unwrap();
+    let reason = fs::read_to_string(spool.path(&format!("corrupt/{name}.why.json"))).unwrap();
+    let reason: serde_json::Value = serde_json::from_str(&reason).unwrap();
+    assert_eq!(reason["from"], met[0].from.as_str());
+    assert!(reason["reason"].as_str().unwrap().contains(why), "{reason}");
+    let notices = [
+        spool.names(&["pending/chat"]),
+        spool.names(&["pending/ops"]),
+    ];
+    assert_eq!(notices.map(|names| names.len()), [1, 1], "{why}");
+    assert_eq!(store.counts().unwrap().corrupt, 1);
+}
+
+#[test]
+fn a_second_bad_file_of_one_name_is_kept_beside_the_first() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let told = [dest("ops")];
+    let name = format!("{}.jsonl", id(1));
+    for round in 1..=3 {
+        spool.plant(
+            &format!("pending/a/{name}"),
+            format!("bad {round}").as_bytes(),
+        );
+        let who = Owner {
+            told_of_corrupt: &told,
+            ..owner(NOW)
+        };
+        let mut session = store.lock(&who).unwrap();
+        session.claim(&want(5), NOW, &mut claim_all).unwrap();
+        session.sync().unwrap();
+        // The next one is there before the session that set the first aside is replayed.
+        spool.plant(&format!("pending/a/{name}"), &bytes_of(1, &[]));
+        drop(session);
+        store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+        assert_eq!(spool.names(&["pending/a"]).len(), 1, "the good one stays");
+        fs::remove_file(spool.path(&format!("pending/a/{name}"))).unwrap();
+        assert_eq!(spool.names(&["corrupt"]).len(), 2 * round);
+        assert_eq!(
+            spool.names(&["pending/ops"]).len(),
+            round,
+            "each is told of"
+        );
+    }
+}
+
+#[test]
+fn a_newer_item_is_left_and_reported() {
+    let spool = Spool::new();
+    let newer = String::from_utf8(bytes_of(1, &[])).unwrap();
+    let newer = newer.replacen("\"v\":1", "\"v\":2", 1);
+    let place = format!("pending/a/{}.jsonl", id(1));
+    spool.plant(&place, newer.as_bytes());
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert!(
+        session
+            .claim(&want(5), NOW, &mut claim_all)
+            .unwrap()
+            .is_empty()
+    );
+    assert!(session.met().set_aside.is_empty());
+    assert_eq!(session.met().foreign.len(), 1);
+    session.close(NOW, None).unwrap();
+    assert_eq!(spool.items(), [place]);
+    let found = store.find(id(1)).unwrap().unwrap();
+    assert!(matches!(
+        store.read(&found).unwrap(),
+        Some(Err(Damage::Newer(2)))
+    ));
+}
+
+#[test]
+fn what_does_not_belong_is_left_and_reported_once() {
+    let spool = Spool::new();
+    let secret = spool.path("secret");
+    fs::write(&secret, bytes_of(1, &[])).unwrap();
+    spool.accept(9, |_| {});
+    for (state, n) in [("pending", 20), ("unknown", 30), ("held", 40)] {
+        let at = |name: String| {
+            let path = spool.path(&format!("{state}/a/{name}"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        };
+        std::os::unix::fs::symlink(&secret, at(format!("{}.jsonl", id(n)))).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let fifo = at(format!("{}.jsonl", id(n + 1)));
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+        fs::create_dir(at(format!("{}.jsonl", id(n + 2)))).unwrap();
+        fs::write(at("notes.txt".to_owned()), "").unwrap();
+        fs::write(at(format!("{}.01.jsonl", id(n))), "").unwrap();
+        let odd = OsString::from_vec(b"\xff\xfe.jsonl".to_vec());
+        fs::write(at(String::new()).join(odd), "").unwrap();
+    }
+    fs::write(spool.path("unknown/file"), "").unwrap();
+    std::os::unix::fs::symlink(spool.path("pending/a"), spool.path("pending/b")).unwrap();
+    fs::create_dir(spool.path("pending/UPPER")).unwrap();
+    fs::write(spool.path("unknown/c"), "a file where a directory belongs").unwrap();
+    fs::create_dir(spool.path("pending/c")).unwrap();
+
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert_eq!(session.recover(&mut interrupted).unwrap(), 0);
+    let names = session.destinations().unwrap();
+    assert_eq!(names, [dest("a"), dest("c")]);
+    for _ in 0..2 {
+        session.destinations().unwrap();
+        for name in ["a", "b", "c"] {
+            let mut wants = want(5);
+            wants[0].destination = dest(name);
+            for claim in session.claim(&wants, NOW, &mut claim_all).unwrap() {
+                settle(session.as_mut(), &claim, State::Confirmed, None);
+            }
+            session.wake(&dest(name), NOW, 9, &mut claim_all).unwrap();
+            session.reconsider(&dest(name), &mut claim_all).unwrap();
+        }
+        session.recover(&mut interrupted).unwrap();
+    }
+    let met = session.met().clone();
+    assert!(met.set_aside.is_empty(), "{met:?}");
+    let once: BTreeSet<&String> = met.foreign.iter().collect();
+    assert_eq!(once.len(), met.foreign.len(), "{:#?}", met.foreign);
+    assert_eq!(
+        once.len(),
+        16,
+        "six in each of two states, and four: {once:#?}"
+    );
+    session.close(NOW, None).unwrap();
+
+    let counts = store.counts().unwrap();
+    assert_eq!(counts.foreign.len(), 22, "{:#?}", counts.foreign);
+    assert_eq!(
+        counts.destinations["a"],
+        BTreeMap::from([(State::Confirmed, 1)])
+    );
+    for n in [20, 21, 22, 30, 41, 42] {
+        assert!(store.find(id(n)).unwrap().is_none(), "{n}");
+    }
+    let mut seen = 0;
+    let mut each = |_: &tickpost::store::Found| {
+        seen += 1;
+        Ok(())
+    };
+    store.scan(&Scope::default(), &mut each).unwrap();
+    assert_eq!(seen, 1);
+}
+
+// ---------------------------------------------------------------- disagreement
+
+#[test]
+fn an_item_in_the_wrong_place_goes_where_its_events_say() {
+    let done = attempt(1, NOW, State::Confirmed, None);
+    let parked = attempt(1, NOW, State::Unknown, None);
+    let held = attempt(1, NOW, State::Held, Some(NOW.plus(9 * MINUTE)));
+    let later = attempt(1, NOW, State::Pending, Some(NOW.plus(9 * MINUTE)));
+    let name = format!("{}.jsonl", id(1));
+    let claimed = format!("{}.1.jsonl", id(1));
+    let rows = [
+        ("pending/a", &name, &done, "confirmed/a/20261129"),
+        ("pending/a", &name, &held, "held/a/20261129T1549Z"),
+        (
+            "pending/a/20261129T1540Z",
+            &name,
+            &parked,
+            "unknown/a/parked",
+        ),
+        (
+            "unknown/a/20261129T1539Z",
+            &name,
+            &parked,
+            "unknown/a/parked",
+        ),
+        ("unknown/a", &claimed, &done, "confirmed/a/20261129"),
+        ("unknown/a", &claimed, &later, "pending/a/20261129T1549Z"),
+        (
+            "held/a/20261129T1539Z",
+            &name,
+            &done,
+            "confirmed/a/20261129",
+        ),
+        (
+            "held/a/20261129T1539Z",
+            &name,
+            &held,
+            "held/a/20261129T1549Z",
+        ),
+    ];
+    for (dir, name_there, event, want_dir) in rows {
+        let spool = Spool::new();
+        let bytes = bytes_of(1, std::slice::from_ref(event));
+        spool.plant(&format!("{dir}/{name_there}"), &bytes);
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let mut no = |_: &Item| panic!("nothing to decide: {dir} {event:?}");
+        let mut never = |_: &Interrupted| panic!("it was not interrupted");
+        session.recover(&mut never).unwrap();
+        session.wake(&dest("a"), NOW, 9, &mut no).unwrap();
+        session.claim(&want(9), NOW, &mut no).unwrap();
+        session.close(NOW, None).unwrap();
+        assert_eq!(spool.items(), [format!("{want_dir}/{name}")], "{dir}");
+        assert_eq!(
+            fs::read(spool.path(&format!("{want_dir}/{name}"))).unwrap(),
+            bytes
+        );
+    }
+}
+
+#[test]
+fn a_files_time_is_only_a_hint() {
+    // As after a restore: every file's time is another than its item says.
+    let spool = Spool::new();
+    let at = |n: u64| NOW.plus(n * 40 * MINUTE);
+    for n in 1..=5 {
+        spool.accept(n, |e| e.not_before = (n > 1).then(|| at(n)));
+    }
+    let touch = |to: UnixMs| {
+        for path in spool.items() {
+            RealDisk.set_mtime(&spool.path(&path), to).unwrap();
+        }
+    };
+    let store = spool.store();
+    let mut claimed = Vec::new();
+    for (touched, now) in [(NOW.plus(99 * DAY_MS), NOW), (UnixMs(0), at(4))] {
+        touch(touched);
+        let mut session = store.lock(&owner(now)).unwrap();
+        let mut decide = |item: &Item| {
+            if item.is_due(now) {
+                Decision::Claim
+            } else {
+                Decision::Wait
+            }
+        };
+        for claim in session.claim(&want(9), now, &mut decide).unwrap() {
+            claimed.push((claim.item.envelope.request_id, now));
+            settle(session.as_mut(), &claim, State::Confirmed, None);
+        }
+        session.close(now, None).unwrap();
+    }
+    // Their order within a day is the hint's.
+    claimed.sort();
+    assert_eq!(
+        claimed,
+        [(id(1), NOW), (id(2), at(4)), (id(3), at(4)), (id(4), at(4))]
+    );
+    let last = format!("pending/a/{}/{}.jsonl", at(5).minute_name(), id(5));
+    assert!(spool.path(&last).exists());
+    assert_eq!(RealDisk.stat(&spool.path(&last)).unwrap().mtime, at(5));
+}
+
+/// Two files of one id, which no operation makes: the one that the journal moves goes on.
+#[test]
+fn another_file_in_the_way_is_set_aside() {
+    let told = [dest("ops")];
+    let who = Owner {
+        told_of_corrupt: &told,
+        ..owner(NOW)
+    };
+    let other = bytes_of(1, &[by_hand(EventKind::Held, NOW, State::Held, None)]);
+    let end = format!("confirmed/a/20261129/{}.jsonl", id(1));
+    let claimed = format!("unknown/a/{}.1.jsonl", id(1));
+    for (in_the_way, crash) in [(&end, false), (&end, true), (&claimed, false)] {
+        let spool = Spool::new();
+        spool.accept(1, |_| {});
+        spool.plant(in_the_way, &other);
+        let store = spool.store();
+        let mut session = store.lock(&who).unwrap();
+        let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+        settle(session.as_mut(), &claims[0], State::Confirmed, None);
+        if crash {
+            drop(session);
+            session = store.lock(&who).unwrap();
+        } else {
+            session.sync().unwrap();
+        }
+        assert_eq!(session.met().set_aside.len(), 1, "{in_the_way}");
+        session.close(NOW, None).unwrap();
+        let sent = fs::read(spool.path(&end)).unwrap();
+        assert_eq!(
+            sent,
+            bytes_of(1, &[attempt(1, NOW, State::Confirmed, None)])
+        );
+        let name = in_the_way.rsplit('/').next().unwrap();
+        let aside = spool.path(&format!("corrupt/{name}"));
+        assert_eq!(fs::read(aside).unwrap(), other, "{in_the_way}");
+        assert!(spool.path(&format!("corrupt/{name}.why.json")).exists());
+        assert_eq!(spool.names(&["pending/ops"]).len(), 1, "{in_the_way}");
+        assert_eq!(spool.names(&STATES).len(), 2, "{in_the_way}");
+    }
+}
+
+// ---------------------------------------------------------------- bad disks
+
+/// What a [`FaultDisk`] was asked, and what it is to refuse.
+#[derive(Default)]
+struct Trace {
+    calls: Vec<String>,
+    /// The number of the writing call that fails, from 0.
+    fail_at: Option<usize>,
+    errno: i32,
+    /// A sync of the journal failed.
+    log_sync_failed: bool,
+}
+
+impl Trace {
+    /// Notes a writing call; says whether it must fail.
+    fn fails(&mut self, call: String) -> io::Result<()> {
+        let now = self.calls.len();
+        self.calls.push(call);
+        if self.fail_at == Some(now) {
+            return Err(io::Error::from_raw_os_error(self.errno));
+        }
+        Ok(())
+    }
+}
+
+/// A disk on which one writing call fails; a write that fails has written half.
+#[derive(Clone, Default)]
+struct FaultDisk {
+    trace: Rc<RefCell<Trace>>,
+}
+
+struct FaultLog {
+    log: Box<dyn Log>,
+    trace: Rc<RefCell<Trace>>,
+}
+
+impl FaultDisk {
+    fn call(&self, op: &str, path: &Path) -> io::Result<()> {
+        self.trace
+            .borrow_mut()
+            .fails(format!("{op} {}", path.display()))
+    }
+}
+
+impl Log for FaultLog {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let failed = self.trace.borrow_mut().fails("log append".to_owned());
+        if failed.is_err() {
+            self.log.append(&bytes[..bytes.len() / 2])?;
+        } else {
+            self.log.append(bytes)?;
+        }
+        failed
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        let mut trace = self.trace.borrow_mut();
+        let failed = trace.fails("log sync".to_owned());
+        trace.log_sync_failed |= failed.is_err();
+        failed
+    }
+    fn reserve(&mut self, _: u64) -> io::Result<()> {
+        self.trace.borrow_mut().fails("log reserve".to_owned())
+    }
+}
+
+impl Disk for FaultDisk {
+    fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
+        QuickDisk.list(dir, each)
+    }
+    fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        QuickDisk.read(path, bytes_max)
+    }
+    fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        self.call("create", path)?;
+        QuickDisk.create(path, bytes, mtime)
+    }
+    fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
+        let failed = self.call("append", path);
+        if failed.is_err() {
+            QuickDisk.append(path, keep, &bytes[..bytes.len() / 2])?;
+            return failed;
+        }
+        QuickDisk.append(path, keep, bytes)
+    }
+    fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
+        self.call("append_line", path)?;
+        QuickDisk.append_line(path, line)
+    }
+    fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
+        self.call("set_mtime", path)?;
+        QuickDisk.set_mtime(path, mtime)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call("rename", to)?;
+        QuickDisk.rename(from, to)
+    }
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call("replace", to)?;
+        QuickDisk.replace(from, to)
+    }
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.call("unlink", path)?;
+        QuickDisk.unlink(path)
+    }
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.call("make_dir", path)?;
+        QuickDisk.make_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.call("remove_dir", path)?;
+        QuickDisk.remove_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.call("sync_dir", path)
+    }
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        self.call("sync_all", path)
+    }
+    fn stat(&self, path: &Path) -> io::Result<Meta> {
+        QuickDisk.stat(path)
+    }
+    fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
+        self.call("open_log", path)?;
+        Ok(Box::new(FaultLog {
+            log: QuickDisk.open_log(path)?,
+            trace: Rc::clone(&self.trace),
+        }))
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        QuickDisk.lock(path)
+    }
+}
+
+/// Intent before act, and the journal no sooner gone than what it says is durable.
+#[test]
+fn the_order_of_writes() {
+    let spool = Spool::in_memory();
+    let disk = FaultDisk::default();
+    let trace = Rc::clone(&disk.trace);
+    let store = spool.store_on(disk);
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    let settled_from = trace.borrow().calls.len();
+    settle(session.as_mut(), &claims[0], State::Confirmed, None);
+    session.close(NOW, None).unwrap();
+
+    let calls = &trace.borrow().calls;
+    let (file, pending) = (format!("/{}.1.jsonl", id(1)), "/pending/a".to_owned());
+    let rows: [(usize, &[&str]); 2] = [
+        (
+            0,
+            &[
+                // Accept: the file, its name, the name's durability.
+                "create */tmp/",
+                "rename *.jsonl",
+                &format!("sync_dir *{pending}"),
+                // Claim: what was listed is durable, then the record, then the rename.
+                &format!("sync_dir *{pending}"),
+                "log reserve",
+                "log append",
+                "log sync",
+                &format!("rename *{file}"),
+            ],
+        ),
+        (
+            settled_from,
+            &[
+                "log append",
+                "log sync",
+                &format!("append *{file}"),
+                "rename */confirmed/a/",
+                "sync_all",
+                "unlink */journal/",
+                "sync_dir */journal",
+            ],
+        ),
+    ];
+    for (from, row) in rows {
+        let mut rest = calls[from..].iter();
+        for step in row {
+            let (op, path) = step.split_once('*').unwrap_or((step, ""));
+            let found = rest.any(|call| call.starts_with(op) && call.contains(path));
+            assert!(found, "`{step}` in its turn: {:#?}", &calls[from..]);
+        }
+    }
+    let renamed = calls.iter().position(|call| call.ends_with(&file)).unwrap();
+    assert_eq!(calls[renamed - 1], "log sync", "{calls:#?}");
+}
+
+/// What a session on a failing disk had promised before it failed.
+#[derive(Default)]
+struct Promised {
+    accepted: BTreeSet<RequestId>,
+    claimed: BTreeSet<RequestId>,
+    settled: BTreeMap<RequestId, State>,
+    closed: bool,
+}
+
+/// A session that does a bit of everything, up to the first error.
+fn session_on(
+    store: &FileStore,
+    trace: &RefCell<Trace>,
+    promised: &mut Promised,
+) -> Result<(), StoreError> {
+    for n in 1..=5 {
+        let mut envelope = envelope(n);
+        envelope.not_before = (n == 5).then(|| NOW.plus(MINUTE));
+        store.accept(envelope, accepted())?;
+        promised.accepted.insert(id(n));
+    }
+    let mut session = store.lock(&owner(NOW))?;
+    // Every later call of a session that has failed must fail too.
+    let check = |session: &mut dyn Session, error: StoreError| {
+        assert!(
+            matches!(session.sync(), Err(StoreError::Poisoned)),
+            "{error}"
+        );
+        let again = session.claim(&want(1), NOW, &mut claim_all);
+        assert!(matches!(again, Err(StoreError::Poisoned)), "{error}");
+        let tell = session.tell(vec![]);
+        assert!(matches!(tell, Err(StoreError::Poisoned)), "{error}");
+        error
+    };
+    for round in 0..2 {
+        let claims = match session.claim(&want(2), NOW, &mut claim_all) {
+            Ok(claims) => claims,
+            Err(error) => return Err(check(session.as_mut(), error)),
+        };
+        assert!(
+            !trace.borrow().log_sync_failed,
+            "claimed by a journal that is not durable"
+        );
+        assert_eq!(claims.len(), 2);
+        for (claim, state) in claims.iter().zip([State::Failed, State::Pending]) {
+            let id = claim.item.envelope.request_id;
+            promised.claimed.insert(id);
+            let settled = if (round, state) == (1, State::Pending) {
+                session.put_back(claim)
+            } else {
+                let event = attempt(1, NOW, state, Some(NOW.plus(MINUTE)));
+                let notices = Notice::of(&claim.item, &event, 2, &[dest("ops")]);
+                promised.settled.insert(id, state);
+                session.settle(claim, event, notices)
+            };
+            if let Err(error) = settled {
+                promised.settled.remove(&id);
+                return Err(check(session.as_mut(), error));
+            }
+            if round == 1 && state == State::Pending {
+                promised.claimed.remove(&id);
+            }
+        }
+    }
+    session.close(NOW, Some(&serde_json::json!({"n": 1})))?;
+    promised.closed = true;
+    Ok(())
+}
+
+#[test]
+fn whichever_write_fails_nothing_is_lost() {
+    for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::IO] {
+        let mut fail_at = 0;
+        loop {
+            let spool = Spool::in_memory();
+            let disk = FaultDisk::default();
+            disk.trace.borrow_mut().fail_at = Some(fail_at);
+            disk.trace.borrow_mut().errno = errno.raw_os_error();
+            let trace = Rc::clone(&disk.trace);
+            let store = spool.store_on(disk);
+            let mut promised = Promised::default();
+            let result = session_on(&store, &trace, &mut promised);
+            let calls = trace.borrow();
+            let why = format!("call {fail_at}, {:?}", calls.calls.get(fail_at));
+            if calls.calls.len() <= fail_at {
+                result.unwrap();
+                assert!(fail_at > 60, "{fail_at} calls are few");
+                break;
+            }
+            let call = &calls.calls[fail_at];
+            let harmless = call.ends_with("/wake") || call.starts_with("remove_dir");
+            assert_eq!(result.is_ok(), harmless, "{why}: {result:?}");
+
+            check_after_fault(&spool, &promised, &why);
+            fail_at += 1;
+        }
+    }
+}
+
+fn check_after_fault(spool: &Spool, promised: &Promised, why: &str) {
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut recovered = BTreeSet::new();
+    let mut decide = |item: &Interrupted| {
+        recovered.insert(item.item.envelope.request_id);
+        interrupted(item)
+    };
+    session.recover(&mut decide).unwrap();
+    session.close(NOW, None).unwrap();
+    let items = items_of(&spool.tree(&STATES));
+    for id in &promised.accepted {
+        let (path, events) = &items[id];
+        let place = Place::parse(path).unwrap();
+        assert_eq!(place.state, events.last().unwrap().state, "{why}: {path}");
+        assert!(!matches!(place.slot, Slot::Claimed(_)), "{why}: {path}");
+        if let Some(state) = promised.settled.get(id) {
+            assert_eq!((place.state, events.len()), (*state, 2), "{why}: {path}");
+            assert!(!recovered.contains(id), "{why}: {path}");
+        } else if promised.claimed.contains(id) {
+            let known = recovered.contains(id) || events.len() == 2;
+            assert!(known, "{why}: {path} was sent and counts as never sent");
+        }
+    }
+    let failed = promised.settled.values().filter(|s| **s == State::Failed);
+    let notices = usize::from(failed.count() > 0);
+    let told = items
+        .values()
+        .filter(|(path, _)| path.starts_with("pending/ops/"));
+    assert!(told.count() >= notices, "{why}");
+    assert!(spool.names(&["journal", "corrupt"]).is_empty(), "{why}");
+}
+
+// ---------------------------------------------------------------- many
+
+#[test]
+fn more_than_a_window_is_claimed_in_order_and_once() {
+    let spool = Spool::in_memory();
+    let total = 70_000_u64;
+    fs::create_dir(spool.path("pending/a")).unwrap();
+    // Due minutes and ids run against each other, and the fresh ones lie among the filed.
+    let minute = |n: u64| NOW.minute().minus(n % 3 * MINUTE);
+    let mut order = Vec::new();
+    for n in 0..total {
+        let mut envelope = envelope(n);
+        envelope.not_before = Some(minute(n));
+        let (_, bytes) = Item::accept(envelope, accepted()).unwrap();
+        let dir = if n % 7 == 0 {
+            format!("pending/a/{}", minute(n).minute_name())
+        } else {
+            "pending/a".to_owned()
+        };
+        if n < 21 {
+            fs::create_dir_all(spool.path(&dir)).unwrap();
+        }
+        let path = spool.path(&format!("{dir}/{}.jsonl", id(n)));
+        fs::write(&path, bytes).unwrap();
+        RealDisk.set_mtime(&path, minute(n)).unwrap();
+        order.push((minute(n), id(n)));
+    }
+    order.sort_unstable();
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut claimed = Vec::with_capacity(order.len());
+    loop {
+        // Most are left where they are, so that only the order costs time.
+        let mut decide = |item: &Item| {
+            claimed.push((item.turn().unwrap(), item.envelope.request_id));
+            if claimed.len() % 100 == 0 {
+                Decision::Claim
+            } else {
+                Decision::Leave
+            }
+        };
+        let group = session.claim(&want(100), NOW, &mut decide).unwrap();
+        if group.is_empty() {
+            break;
+        }
+        for claim in &group {
+            settle(session.as_mut(), claim, State::Confirmed, None);
+        }
+    }
+    assert_eq!(claimed.len(), order.len());
+    assert!(claimed == order, "each once, in order");
+    assert_eq!(session.left(&dest("a"), NOW).unwrap(), 0);
+}
+
+#[test]
+fn what_died_unfinished_is_swept_after_a_day_and_not_before() {
+    let spool = Spool::new();
+    let left = spool.path("tmp/left-over.jsonl.1.0");
+    fs::write(&left, b"half").unwrap();
+    let since = RealDisk.stat(&left).unwrap().changed;
+    for (later_ms, there) in [(DAY_MS, true), (DAY_MS + 1, false)] {
+        let store = spool.store();
+        let session = store.lock(&owner(since.plus(later_ms))).unwrap();
+        session.close(since.plus(later_ms), None).unwrap();
+        assert_eq!(left.exists(), there, "after {later_ms} ms");
+    }
+}
