@@ -331,7 +331,14 @@ fn perform(
     // What a dead tick was sending is recorded first: a decision must not miss it.
     let clock = SystemClock::new();
     let suspect = engine::clock_suspicion(store, &clock)?.is_some();
-    engine::recover(session.as_mut(), config, &mut entropy::jitter, now, suspect)?;
+    engine::recover(
+        session.as_mut(),
+        store,
+        config,
+        &mut entropy::jitter,
+        now,
+        suspect,
+    )?;
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
     for found in meant(context, store, targets, order, &mut done)? {

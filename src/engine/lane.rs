@@ -27,6 +27,11 @@ const PAST_MAX: usize = 50;
 /// How many different items in a row a destination holds before it is suspended.
 const HELD_MAX: usize = 3;
 
+/// How many different items in a row get no answer before the destination is suspended: behind
+/// some proxies a dead receiver takes connections and drops them, and each item that is spent
+/// on it is perhaps a person's work.
+const LOST_MAX: usize = 3;
+
 /// What a lane lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
@@ -67,6 +72,8 @@ pub(super) struct Lane {
     pub(super) dry: bool,
     /// The destination's secret could be read in this tick, or was found to be unreadable.
     pub(super) secret_checked: bool,
+    /// What the secret's file was when it was read for this tick's attempts.
+    pub(super) secret_seen: Option<String>,
     /// How many more items may be claimed in this tick.
     pub(super) quota: usize,
     window: usize,
@@ -93,6 +100,7 @@ impl Lane {
             in_flight: 0,
             dry: false,
             secret_checked: false,
+            secret_seen: None,
             quota: usize::MAX,
             window,
         }
@@ -171,18 +179,6 @@ impl Lane {
         }
     }
 
-    /// How long the destination was suspended between two instants, in milliseconds.
-    pub(super) fn suspended_ms(&self, from: UnixMs, to: UnixMs) -> u64 {
-        let current = self.memory.suspended.as_ref().map(|s| (s.since, to));
-        self.memory
-            .past
-            .iter()
-            .copied()
-            .chain(current)
-            .map(|(begin, end)| end.min(to).since(begin.max(from)))
-            .sum()
-    }
-
     /// DNS or TLS failures have lasted a day: what is due is held, for a misspelt host never
     /// heals.
     pub(super) fn is_unreachable(&self, now: UnixMs) -> bool {
@@ -203,6 +199,7 @@ impl Lane {
         if let Outcome::Answered(answer) = outcome {
             self.memory.last_status = Some(answer.status);
             self.memory.last_answer_at = Some(now);
+            self.memory.lost_in_a_row.clear();
             self.changed = true;
         }
         if event.state == State::Confirmed {
@@ -246,8 +243,13 @@ impl Lane {
         if matches!(outcome, Outcome::Answered(_)) && self.mode != Mode::Closed {
             return self.lift(now);
         }
-        if self.mode == Mode::Trying {
-            // Still no answer: the next tick tries again.
+        let lost = matches!(outcome, Outcome::MaybeSent(_));
+        if lost && !self.memory.lost_in_a_row.contains(&id) {
+            self.memory.lost_in_a_row.push(id);
+            self.changed = true;
+        }
+        if self.mode == Mode::Trying || (lost && self.memory.lost_in_a_row.len() >= LOST_MAX) {
+            // Still no answer: one item tries again in time.
             let reason = verdict.reason.clone();
             return self.suspend_growing(&reason, MINUTE_MS / 2, 15 * MINUTE_MS, now);
         }
@@ -321,6 +323,7 @@ impl Lane {
         };
         self.changed = true;
         self.memory.held_in_a_row.clear();
+        self.memory.lost_in_a_row.clear();
         self.memory.past.push((ended.since, now));
         if self.memory.past.len() > PAST_MAX {
             // Joining the two oldest counts the time between them as suspended: an item lives
@@ -337,6 +340,15 @@ impl Lane {
     }
 }
 
+/// How long a destination was suspended between two instants, in milliseconds.
+pub(super) fn suspended_ms(memory: &Memory, from: UnixMs, to: UnixMs) -> u64 {
+    let current = memory.suspended.as_ref().map(|s| (s.since, to));
+    let all = memory.past.iter().copied().chain(current);
+    all.map(|(begin, end)| end.min(to).since(begin.max(from)))
+        .sum()
+}
+
 fn interval_ms(rate: Rate) -> u64 {
-    (rate.per_ms / u64::from(rate.count.max(1))).max(1)
+    // Up: a rate is not exceeded. The clock's milliseconds bound it at 1000 a second.
+    rate.per_ms.div_ceil(u64::from(rate.count.max(1))).max(1)
 }

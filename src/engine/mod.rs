@@ -40,7 +40,7 @@ use crate::model::settle::{self, Settling, Turn};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::store::{
-    Claimed, Decision, Interrupted, Owner, Session, SetAside, Store, StoreError, Want,
+    Claimed, Decision, Interrupted, Memory, Owner, Session, SetAside, Store, StoreError, Want,
 };
 use crate::transport::{self, Sent, Transport};
 
@@ -167,6 +167,7 @@ impl Tick<'_, '_> {
         self.open_lanes()?;
         self.wake()?;
         self.deliver(begun_ms)?;
+        self.expire_suspended()?;
         self.tell(begun_ms)?;
         self.remember()?;
         self.close(begun_ms)
@@ -182,6 +183,7 @@ impl Tick<'_, '_> {
         let now = self.now();
         let states = recover(
             self.session.as_mut(),
+            self.engine.store,
             self.engine.config,
             self.engine.jitter,
             now,
@@ -203,6 +205,10 @@ impl Tick<'_, '_> {
             }
             self.open_lane(&name, now)?;
         }
+        // What all share, the tick's concurrency and time, goes first to those who answer: silent
+        // destinations that fill it would keep the others out in every tick.
+        self.lanes
+            .sort_by_key(|lane| lane.memory.lost_in_a_row.len());
         for index in 0..self.lanes.len() {
             self.notice_changed_cause(index)?;
         }
@@ -341,7 +347,6 @@ impl Tick<'_, '_> {
 
     /// Sends what is due until nothing is, or until it is time to stop.
     fn deliver(&mut self, begun_ms: u64) -> Result<(), StoreError> {
-        self.expire_suspended()?;
         let mut stopping_since: Option<u64> = None;
         loop {
             if stopping_since.is_none() {
@@ -350,7 +355,7 @@ impl Tick<'_, '_> {
                     stopping_since = Some(self.engine.clock.steady_ms());
                     self.put_back_ready()?;
                 } else {
-                    self.begin_ready();
+                    self.begin_ready()?;
                     if self.claim()? {
                         continue;
                     }
@@ -429,16 +434,21 @@ impl Tick<'_, '_> {
         })
     }
 
-    fn begin_ready(&mut self) {
+    fn begin_ready(&mut self) -> Result<(), StoreError> {
         let now = self.now();
         for lane in &mut self.lanes {
+            if !lane.ready.is_empty() && lane.may_begin(now) == Ok(true) {
+                // What was claimed ahead is not begun any more once an operator says so.
+                let name = lane.destination.name.as_str();
+                lane.operator_hold = self.engine.store.destination_hold(name)?.is_some();
+            }
             while self.flights.len() < self.engine.config.tick.concurrency
                 && !lane.ready.is_empty()
                 && lane.may_begin(now) == Ok(true)
             {
                 let limit = self.options.limit.unwrap_or(u64::MAX);
                 if self.report.attempts >= limit {
-                    return;
+                    return Ok(());
                 }
                 let Some(claimed) = lane.ready.pop_front() else {
                     break;
@@ -461,6 +471,7 @@ impl Tick<'_, '_> {
                 );
             }
         }
+        Ok(())
     }
 
     /// Claims a group for every lane that wants more. True if anything was claimed.
@@ -480,6 +491,11 @@ impl Tick<'_, '_> {
             .concurrency
             .saturating_sub(self.flights.len());
         for lane in &mut self.lanes {
+            if lane.operator_hold && !lane.dry {
+                // It may have been released meanwhile.
+                let name = lane.destination.name.as_str();
+                lane.operator_hold = self.engine.store.destination_hold(name)?.is_some();
+            }
             let mut items_max = lane.wants(now).min(room);
             if lane.destination.key.place == crate::model::key::KeyPlace::None {
                 items_max = items_max.min(free);
@@ -494,6 +510,8 @@ impl Tick<'_, '_> {
             }
             if !lane.secret_checked {
                 lane.secret_checked = true;
+                // Before it is read for sending: if it changes from here on, that is a change.
+                lane.secret_seen = secret_fingerprint(&lane.destination);
                 if let Err(error) = check_secret(&lane.destination) {
                     self.report.warnings.push(format!(
                         "destination `{name}`: {error}; nothing is sent to it, its items wait"
@@ -570,10 +588,11 @@ impl Tick<'_, '_> {
         Ok(claims)
     }
 
-    /// Of a suspended destination nothing is claimed, but what has expired ends.
+    /// Of a suspended destination nothing is claimed, but what has expired ends. After the rest:
+    /// what was looked at is not handed out again, should the destination be released meanwhile.
     fn expire_suspended(&mut self) -> Result<(), StoreError> {
         let now = self.now();
-        if self.suspect {
+        if self.suspect || self.report.stopped_by == StoppedBy::Signal {
             return Ok(());
         }
         let config = self.engine.config;
@@ -591,8 +610,11 @@ impl Tick<'_, '_> {
             return Ok(());
         }
         let mut states = Vec::new();
+        let mut left = 0;
         self.session.claim(&wants, now, &mut |item| {
             if item.envelope.not_after.is_none_or(|end| end > now) {
+                // Looked at, it is not among what the session counts as left.
+                left += u64::from(item.standing().due.is_none_or(|due| due <= now));
                 return Decision::Leave;
             }
             let standing = item.standing();
@@ -607,6 +629,7 @@ impl Tick<'_, '_> {
             let told = notices(config, item, &event);
             Decision::Settle(Box::new(event), told)
         })?;
+        self.report.left += left;
         for state in states {
             self.report.count(state);
         }
@@ -702,7 +725,7 @@ impl Tick<'_, '_> {
                 claimed_at: claimed.at,
                 at: now,
                 ms: sent.ms,
-                suspended_ms: lane.suspended_ms(before.counting_since, now),
+                suspended_ms: lane::suspended_ms(&lane.memory, before.counting_since, now),
                 not_after: item.envelope.not_after,
                 clock_suspect: self.suspect,
                 jitter: (self.engine.jitter)(),
@@ -720,7 +743,7 @@ impl Tick<'_, '_> {
         );
         if learned.suspended || event.state == State::Held {
             lane.memory.fingerprint = Some(lane.destination.fingerprint.clone());
-            lane.memory.secret_fingerprint = secret_fingerprint(&lane.destination);
+            lane.memory.secret_fingerprint.clone_from(&lane.secret_seen);
             lane.changed = true;
         }
         let told = notices(self.engine.config, item, &event);
@@ -752,6 +775,7 @@ impl Tick<'_, '_> {
     /// due if it has been unreachable for a day.
     fn close_lane(&mut self, index: usize, hold_due: Option<&Reason>) -> Result<(), StoreError> {
         while let Some(claimed) = self.lanes[index].ready.pop_front() {
+            self.report.left += 1;
             self.session.put_back(&claimed)?;
         }
         if let Some(reason) = hold_due {
@@ -871,6 +895,7 @@ pub fn clock_suspicion(store: &dyn Store, clock: &dyn Clock) -> Result<Option<St
 /// The first [`StoreError`] met.
 pub fn recover(
     session: &mut dyn Session,
+    store: &dyn Store,
     config: &Config,
     jitter: &mut dyn FnMut() -> u16,
     now: UnixMs,
@@ -878,7 +903,11 @@ pub fn recover(
 ) -> Result<Vec<State>, StoreError> {
     let mut states = Vec::new();
     session.recover(&mut |interrupted| {
-        let event = interrupted_event(config, interrupted, now, clock_suspect, jitter());
+        // Memory that cannot be read counts as empty.
+        let memory = store
+            .memory(&interrupted.item.envelope.destination)
+            .unwrap_or_default();
+        let event = interrupted_event(config, interrupted, &memory, now, clock_suspect, jitter());
         states.push(event.state);
         let told = notices(config, &interrupted.item, &event);
         (event, told)
@@ -889,6 +918,7 @@ pub fn recover(
 fn interrupted_event(
     config: &Config,
     interrupted: &Interrupted,
+    memory: &Memory,
     now: UnixMs,
     suspect: bool,
     jitter: u16,
@@ -927,7 +957,7 @@ fn interrupted_event(
             claimed_at: interrupted.claimed_at,
             at: now,
             ms: 0,
-            suspended_ms: 0,
+            suspended_ms: lane::suspended_ms(memory, before.counting_since, now),
             not_after: item.envelope.not_after,
             clock_suspect: suspect,
             jitter,

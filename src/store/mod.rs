@@ -204,6 +204,9 @@ pub struct Memory {
     /// Different items held in a row for a cause of the destination, no success between.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held_in_a_row: Vec<RequestId>,
+    /// Different items in a row that were perhaps sent and got no answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost_in_a_row: Vec<RequestId>,
     /// The earliest time of the next send by the configured rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_send_at: Option<UnixMs>,

@@ -25,7 +25,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -62,6 +62,7 @@ pub(crate) struct Reply {
     stray: Vec<u8>,
     end: End,
     acts: bool,
+    gated: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +83,7 @@ impl Reply {
             stray: Vec::new(),
             end,
             acts,
+            gated: false,
         }
     }
 
@@ -154,7 +156,14 @@ impl Reply {
         self
     }
 
-    /// Acts as soon as the connection is accepted and reads nothing. Only for scripts in order.
+    /// Waits with what it says until [`Receiver::open_gate`].
+    pub(crate) fn gated(mut self) -> Self {
+        self.gated = true;
+        self
+    }
+
+    /// Acts as soon as the connection is accepted and reads nothing. Only for scripts in order,
+    /// and for [`Receiver::otherwise`] behind them.
     pub(crate) fn at_accept(mut self) -> Self {
         self.when = When::Accepted;
         self
@@ -246,6 +255,8 @@ pub(crate) struct Arrival {
     pub(crate) whole: bool,
     /// The receiver acted on it.
     pub(crate) acted: bool,
+    /// When its head had been read.
+    pub(crate) at: Instant,
 }
 
 impl Arrival {
@@ -281,6 +292,7 @@ impl Arrival {
             body: Vec::new(),
             whole: false,
             acted: false,
+            at: Instant::now(),
         }
     }
 }
@@ -309,6 +321,9 @@ struct State {
     connections: usize,
     played: usize,
     ended: usize,
+    gate_open: bool,
+    /// The keys acted on, if the receiver de-duplicates by them.
+    keys: Option<BTreeSet<String>>,
     stopped: bool,
 }
 
@@ -383,6 +398,8 @@ impl Receiver {
                 connections: 0,
                 played: 0,
                 ended: 0,
+                gate_open: false,
+                keys: None,
                 stopped: false,
             }),
             changed: Condvar::new(),
@@ -417,6 +434,19 @@ impl Receiver {
     pub(crate) fn otherwise(self, reply: Reply) -> Self {
         self.shared.change(|state| state.otherwise = reply);
         self
+    }
+
+    /// Acts once for each value of `idempotency-key`; a repeat is answered 200 and marked as such.
+    /// `known` are the keys that it has acted on before.
+    pub(crate) fn deduplicating(self, known: impl IntoIterator<Item = String>) -> Self {
+        let known = known.into_iter().collect();
+        self.shared.change(|state| state.keys = Some(known));
+        self
+    }
+
+    /// Lets every gated reply go, now and later.
+    pub(crate) fn open_gate(&self) {
+        self.shared.change(|state| state.gate_open = true);
     }
 
     /// Appends to a script in order, while it runs.
@@ -565,7 +595,7 @@ impl Connection {
             return;
         }
         while let Some(mut arrival) = self.read_head() {
-            let reply = self.reply_to(&arrival.path);
+            let mut reply = self.reply_to(&arrival.path);
             if arrival.method.is_empty() {
                 self.record(arrival);
                 return;
@@ -575,6 +605,10 @@ impl Connection {
             }
             arrival.acted = reply.acts && (arrival.whole || reply.when != When::Request);
             let go_on = arrival.whole || reply.when != When::Request;
+            if arrival.acted && self.is_repeat(&arrival) {
+                arrival.acted = false;
+                reply = Reply::ok().header("idempotent-replayed", "true");
+            }
             self.record(arrival);
             if !go_on {
                 return;
@@ -586,14 +620,28 @@ impl Connection {
         }
     }
 
+    /// Whether a receiver that de-duplicates knows the key; from now on it does.
+    fn is_repeat(&self, arrival: &Arrival) -> bool {
+        let Some(key) = arrival.header("idempotency-key") else {
+            return false;
+        };
+        let mut state = self.shared.state();
+        let keys = state.keys.as_mut();
+        keys.is_some_and(|keys| !keys.insert(key.to_owned()))
+    }
+
     fn record(&self, arrival: Arrival) {
         self.shared.change(|state| state.arrivals.push(arrival));
     }
 
     fn reply_at_accept(&self) -> Option<Reply> {
         let mut state = self.shared.state();
+        let at_accept = |reply: &mut Reply| reply.when == When::Accepted;
         match &mut state.script {
-            Script::InOrder(script) => script.pop_front_if(|reply| reply.when == When::Accepted),
+            Script::InOrder(script) if script.is_empty() => {
+                Some(state.otherwise.clone()).filter(|reply| reply.when == When::Accepted)
+            }
+            Script::InOrder(script) => script.pop_front_if(at_accept),
             Script::ByPath(_) => None,
         }
     }
@@ -667,6 +715,11 @@ impl Connection {
 
     /// Plays a reply; the connection comes back if it stays open.
     fn play(mut self, reply: &Reply) -> Option<Self> {
+        if reply.gated {
+            let closed = |state: &mut State| !state.gate_open && !state.stopped;
+            let changed = &self.shared.changed;
+            drop(changed.wait_while(self.shared.state(), closed));
+        }
         let bytes = reply.says.bytes();
         if !bytes.is_empty() {
             self.say(&bytes);
