@@ -1054,7 +1054,11 @@ fn claim(
         if !item.is_due(now) {
             return Decision::Wait;
         }
-        order.push((item.turn().unwrap().minute(), item.envelope.request_id));
+        // The order is that of the listing; what was changed in this session may have another
+        // turn by now.
+        if item.events.len() == 1 {
+            order.push((item.turn().unwrap().minute(), item.envelope.request_id));
+        }
         Decision::Claim
     };
     let claims = session.claim(&want(items_max), now, &mut decide).unwrap();

@@ -9,6 +9,7 @@ use crate::model::event::{Event, Scope};
 use crate::model::ids::RequestId;
 use crate::model::key::KeyPlace;
 use crate::model::outcome::{Outcome, TransportClass};
+use crate::model::policy::OnUnknown;
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs};
@@ -28,9 +29,12 @@ const PAST_MAX: usize = 50;
 const HELD_MAX: usize = 3;
 
 /// How many different items in a row get no answer before the destination is suspended: behind
-/// some proxies a dead receiver takes connections and drops them, and each item that is spent
-/// on it is perhaps a person's work.
+/// some proxies a dead receiver takes connections and drops them, and where nothing makes a
+/// repeat harmless each item that is spent on it is a person's work.
 const LOST_MAX: usize = 3;
+
+/// The same where the receiver drops repeats: a lossy network is no reason to wait.
+const LOST_HARMLESS_MAX: usize = 10;
 
 /// What a lane lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,7 +252,11 @@ impl Lane {
             self.memory.lost_in_a_row.push(id);
             self.changed = true;
         }
-        if self.mode == Mode::Trying || (lost && self.memory.lost_in_a_row.len() >= LOST_MAX) {
+        let lost_max = match self.destination.policy.on_unknown {
+            OnUnknown::Resend => LOST_HARMLESS_MAX,
+            OnUnknown::Park => LOST_MAX,
+        };
+        if self.mode == Mode::Trying || (lost && self.memory.lost_in_a_row.len() >= lost_max) {
             // Still no answer: one item tries again in time.
             let reason = verdict.reason.clone();
             return self.suspend_growing(&reason, MINUTE_MS / 2, 15 * MINUTE_MS, now);

@@ -56,6 +56,10 @@ const CLAIMED_MAX: usize = 1024;
 /// How many due items of a suspended destination are looked at in a tick, for expiry.
 const EXPIRY_LOOKS_MAX: usize = 256;
 
+/// How many due items of a destination are looked at for one group of claims: between two groups
+/// the tick sees whether it is time to stop.
+const LOOKS_MAX: usize = 1024;
+
 /// How many held items a destination gives back in a tick.
 const WAKE_MAX: usize = 10_000;
 
@@ -434,6 +438,7 @@ impl Tick<'_, '_> {
         })
     }
 
+    /// Begins what may begin, one of each destination in turn.
     fn begin_ready(&mut self) -> Result<(), StoreError> {
         let now = self.now();
         for lane in &mut self.lanes {
@@ -442,20 +447,24 @@ impl Tick<'_, '_> {
                 let name = lane.destination.name.as_str();
                 lane.operator_hold = self.engine.store.destination_hold(name)?.is_some();
             }
-            while self.flights.len() < self.engine.config.tick.concurrency
-                && !lane.ready.is_empty()
-                && lane.may_begin(now) == Ok(true)
-            {
-                let limit = self.options.limit.unwrap_or(u64::MAX);
-                if self.report.attempts >= limit {
-                    return Ok(());
+        }
+        let limit = self.options.limit.unwrap_or(u64::MAX);
+        let mut begun = true;
+        while begun {
+            begun = false;
+            for index in 0..self.lanes.len() {
+                let free = self.free_for(index);
+                let lane = &mut self.lanes[index];
+                if free == 0 || self.report.attempts >= limit || lane.may_begin(now) != Ok(true) {
+                    continue;
                 }
                 let Some(claimed) = lane.ready.pop_front() else {
-                    break;
+                    continue;
                 };
                 let token = self.next_token;
                 self.next_token += 1;
                 lane.begun(now);
+                begun = true;
                 self.report.attempts += 1;
                 self.transport.begin(transport::Send {
                     token,
@@ -474,6 +483,29 @@ impl Tick<'_, '_> {
         Ok(())
     }
 
+    /// How many attempts of a lane the tick's concurrency lets begin. Every destination that
+    /// has work and nothing under way has a place kept for it: silent ones cannot take all.
+    fn free_for(&self, index: usize) -> usize {
+        let all = self.engine.config.tick.concurrency;
+        let free = all.saturating_sub(self.flights.len());
+        let kept = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter(|(other, lane)| {
+                *other != index
+                    && lane.is_open()
+                    && lane.in_flight == 0
+                    && (!lane.ready.is_empty() || !lane.dry)
+            })
+            .count();
+        if self.lanes[index].in_flight == 0 {
+            free.saturating_sub(kept).max(free.min(1))
+        } else {
+            free.saturating_sub(kept)
+        }
+    }
+
     /// Claims a group for every lane that wants more. True if anything was claimed.
     fn claim(&mut self) -> Result<bool, StoreError> {
         let now = self.now();
@@ -484,13 +516,9 @@ impl Tick<'_, '_> {
         let limit = self.options.limit.unwrap_or(u64::MAX);
         let left = usize::try_from(limit.saturating_sub(self.report.attempts)).unwrap_or(room);
         room = room.min(left);
-        let mut free = self
-            .engine
-            .config
-            .tick
-            .concurrency
-            .saturating_sub(self.flights.len());
-        for lane in &mut self.lanes {
+        for index in 0..self.lanes.len() {
+            let free = self.free_for(index);
+            let lane = &mut self.lanes[index];
             if lane.operator_hold && !lane.dry {
                 // It may have been released meanwhile.
                 let name = lane.destination.name.as_str();
@@ -521,11 +549,10 @@ impl Tick<'_, '_> {
                 }
             }
             room -= items_max;
-            free = free.saturating_sub(items_max);
             wants.push(Want {
                 destination: lane.destination.name.clone(),
                 items_max,
-                looks_max: usize::MAX,
+                looks_max: LOOKS_MAX.max(items_max),
             });
         }
         if wants.is_empty() {
@@ -543,11 +570,15 @@ impl Tick<'_, '_> {
                 lane.quota = lane.quota.saturating_sub(count);
             }
         }
-        let any = !claims.is_empty();
-        if any {
+        if !claims.is_empty() {
             // Making claims durable makes durable what was settled before.
             self.unsynced = 0;
         }
+        // Also when everything looked at ended without an attempt there may be more.
+        let more = wants
+            .iter()
+            .any(|want| !self.session.is_exhausted(&want.destination));
+        let any = more || !claims.is_empty();
         for claimed in claims {
             if let Some(lane) = lane_of(&mut self.lanes, &claimed.item.envelope.destination) {
                 lane.ready.push_back(claimed);
@@ -765,7 +796,9 @@ impl Tick<'_, '_> {
             let lane = &mut self.lanes[index];
             lane.dry = false;
             self.release_held(index, &|held| {
-                *held == reason || (is_auth(&reason) && is_auth(held)) || is_reachability(held)
+                // Of other causes one item's success says nothing: a path that is not there
+                // would be asked for, and told of, again and again.
+                (is_auth(&reason) && is_auth(held)) || is_reachability(held)
             })?;
         }
         Ok(())

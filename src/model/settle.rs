@@ -158,7 +158,12 @@ pub fn turn(
         event.reason = Some(reason);
         Turn::Settle(Box::new(event))
     };
-    if !clock_suspect && not_after.is_some_and(|end| end <= now) {
+    let over = not_after.is_some_and(|end| end <= now);
+    if over && clock_suspect {
+        // Nothing expires by a clock that may be wrong, and nothing is sent that may be worthless.
+        return Turn::Wait;
+    }
+    if over {
         let state = if item.state == State::Unknown {
             State::Unknown
         } else {
