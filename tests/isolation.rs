@@ -306,6 +306,30 @@ fn a_destination_that_never_answers_costs_the_others_nothing() {
 }
 
 #[test]
+fn many_silent_destinations_leave_a_place_for_a_healthy_one() {
+    let silent = Receiver::start(vec![]).otherwise(Reply::silent());
+    let healthy = Receiver::start(vec![]);
+    // As many destinations as a tick may have attempts under way; the silent ones come first.
+    let names: Vec<String> = (0..31).map(|n| format!("silent-{n:02}")).collect();
+    let (silent_url, healthy_url) = (silent.url(), healthy.url());
+    let mut destinations: Vec<(&str, &str, &str)> = names
+        .iter()
+        .map(|name| (name.as_str(), silent_url.as_str(), ""))
+        .collect();
+    destinations.push(("well", &healthy_url, ""));
+    let desk = Desk::new(&destinations);
+    for name in &names {
+        desk.fill(name, 2);
+    }
+    desk.fill("well", 10);
+    let tick = desk.call(&["--json", "tick"]).start();
+    // All of these while none of the silent ones has answered.
+    healthy.wait_for(10);
+    tick.kill();
+    tick.end();
+}
+
+#[test]
 fn who_left_requests_unanswered_comes_after_the_others() {
     let silent = Receiver::start(vec![]).otherwise(Reply::silent());
     let healthy = Receiver::start(vec![]);
