@@ -384,6 +384,30 @@ fn sigterm_ends_it_soon_and_loses_nothing() {
 }
 
 #[test]
+fn a_second_interrupt_ends_it_at_once_and_the_next_tick_knows() {
+    let receiver = Receiver::start(vec![Reply::silent()]);
+    let bench = Bench::new();
+    let patient = format!("{KEYED}\ntimeout = {{ connect = \"5s\", response = \"1h\" }}");
+    bench.configure(
+        "[tick]\ngrace = \"1h\"",
+        &[("shop", &receiver.url(), &patient)],
+    );
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let mut running = bench.call(&["tick"]).start();
+    receiver.wait_for(1);
+    // Two that come at once count as one: again and again, as an impatient person does.
+    while running.runs() {
+        running.signal(rustix::process::Signal::INT);
+    }
+    running.end().code(75);
+    assert_eq!(bench.place(&id), format!("unknown/shop/{id}.1.jsonl"));
+    let said = bench.tick();
+    assert_eq!(said["recovered"], 1, "{said:#}");
+    assert!(bench.place(&id).starts_with("confirmed/"));
+    assert_eq!(receiver.arrivals().len(), 2);
+}
+
+#[test]
 fn a_signal_while_it_waits_for_the_lock_ends_it() {
     let bench = Bench::with(&[]);
     let held = bench.hold_lock("somebody");

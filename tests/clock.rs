@@ -577,7 +577,10 @@ fn a_clock_that_cannot_be_trusted_ends_nothing_and_repeats_nothing() {
         if leap > 0 {
             assert_eq!(world.word(repeat), "unknown! key_window_closed");
             assert_eq!(report.attempts, 100, "the burst is capped: {report:?}");
-            assert_eq!(report.left, 150, "what may be worthless just waits: {report:?}");
+            assert_eq!(
+                report.left, 150,
+                "what may be worthless just waits: {report:?}"
+            );
         }
         assert_eq!(report.failed, 0, "nothing expires: {report:?}");
         assert_ne!(world.stands(short).0, "failed");

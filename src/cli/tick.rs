@@ -53,6 +53,14 @@ pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()>
         max_runtime_ms: arguments.max_runtime,
     };
     let stop = Arc::new(AtomicBool::new(false));
+    // Asked a second time it ends at once: what was being sent is unknown, and the next tick says
+    // so. Registered first, so that the first signal does not count as the second.
+    signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGINT,
+        75,
+        Arc::clone(&stop),
+    )
+    .context("cannot listen for signals")?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot listen for signals")?;

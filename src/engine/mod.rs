@@ -669,11 +669,17 @@ impl Tick<'_, '_> {
 
     /// What was claimed and not begun goes back: it is as if it had not been claimed.
     fn put_back_ready(&mut self) -> Result<(), StoreError> {
+        let before = self.report.left;
         for lane in &mut self.lanes {
             while let Some(claimed) = lane.ready.pop_front() {
                 self.report.left += 1;
                 self.session.put_back(&claimed)?;
             }
+        }
+        if self.report.left > before {
+            // They are where they belong also while what is being sent gets its grace.
+            self.session.sync()?;
+            self.unsynced = 0;
         }
         Ok(())
     }

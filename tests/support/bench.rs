@@ -386,6 +386,11 @@ impl Running {
         self.child.as_mut().unwrap().stderr.take().unwrap()
     }
 
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_none()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Ran {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
