@@ -136,7 +136,7 @@ fn status_tells_of_a_suspension_and_an_operators_hold() {
         .run(&["status"])
         .ok()
         .prints("suspended (rate_limited) until");
-    ran.prints("held by an operator");
+    ran.prints("other: held by ").prints(" since ");
 }
 
 #[test]

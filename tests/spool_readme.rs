@@ -258,6 +258,7 @@ fn the_small_files_shown_can_be_read() {
         since: at("2026-11-29T15:41:00.051Z"),
         until: Some(at("2026-11-29T15:41:20.051Z")),
         tries: 0,
+        note: None,
     };
     assert_eq!(memory.suspended, Some(suspended));
     assert_eq!(memory.last_status, Some(503));

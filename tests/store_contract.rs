@@ -892,6 +892,7 @@ fn destination_holds(bench: &Bench) {
 fn memory_is_kept(bench: &Bench) {
     let memory = Memory {
         suspended: Some(Suspension {
+            note: None,
             reason: Reason::AUTH_INVALID,
             since: NOW,
             until: None,

@@ -2,7 +2,8 @@
 
 use super::Context;
 use super::exit::CliError;
-use crate::transport::secret;
+use crate::config::ConfigError;
+use crate::transport::secret::{self, SecretError};
 
 /// Look at the configuration.
 #[derive(Debug, clap::Subcommand)]
@@ -18,13 +19,26 @@ pub(super) struct CheckArgs {}
 
 pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<()> {
     let ConfigCommand::Check(CheckArgs {}) = command;
-    let config = context.config()?;
+    let config = match context.config() {
+        Ok(config) => config,
+        Err(error) => {
+            if let (true, Some(error)) = (context.out.json, error.downcast_ref::<ConfigError>()) {
+                print_faults(context, error)?;
+            }
+            return Err(error);
+        }
+    };
     let mut missing = Vec::new();
     for (name, destination) in &config.destinations {
-        if let Some(auth) = &destination.auth
-            && let Err(error) = secret::read(secret::reference(auth))
-        {
-            missing.push(format!("destination `{name}`: {error}"));
+        if let Some(auth) = &destination.auth {
+            match secret::read(secret::reference(auth)) {
+                Ok(_) => {}
+                // Only systemd gives it to the tick; by hand it cannot be looked at.
+                Err(error @ SecretError::NoCredentials(_)) => {
+                    context.out.warn(&format!("destination `{name}`: {error}"));
+                }
+                Err(error) => missing.push(format!("destination `{name}`: {error}")),
+            }
         }
         let tls = &destination.tls;
         for path in [&tls.ca_file, &tls.client_cert, &tls.client_key]
@@ -65,4 +79,24 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
         return Ok(());
     }
     Err(CliError::Config(missing.join("\n")).into())
+}
+
+/// The faults as one object, for programs.
+fn print_faults(context: &Context, error: &ConfigError) -> anyhow::Result<()> {
+    let faults: Vec<_> = error
+        .faults()
+        .iter()
+        .map(|fault| {
+            serde_json::json!({
+                "file": fault.file.display().to_string(),
+                "line": fault.line,
+                "message": fault.message,
+                "hint": fault.hint,
+            })
+        })
+        .collect();
+    context.out.json(&serde_json::json!({
+        "file": context.config_path().display().to_string(),
+        "faults": faults,
+    }))
 }

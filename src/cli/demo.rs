@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::model::state::State;
 use crate::store::file::FileStore;
 use crate::store::{Found, Scope, Store};
-use crate::view::item::next;
+use crate::view::item::{Outlook, next};
 
 /// Example: `tickpost demo --keep`
 #[derive(Debug, clap::Args)]
@@ -227,7 +227,14 @@ impl Stage<'_> {
                 ""
             };
             self.say(&format!("      {}{what}", output::plain(&why)))?;
-            let after = next(&found, &item, &standing, Some(&config), &memory);
+            let outlook = Outlook {
+                config: Some(&config),
+                memory: &memory,
+                operator_hold: false,
+                now: SystemClock::new().now(),
+                time: &super::times::local,
+            };
+            let after = next(&found, &item, &standing, &outlook);
             self.say(&format!("      next: {after}"))?;
         }
         Ok(())

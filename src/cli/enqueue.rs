@@ -93,6 +93,7 @@ pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
     let now = SystemClock::new().now();
     let store = context.store(&config)?;
     store.check_owner()?;
+    store.check_original()?;
     let body = body(context, &config, &arguments)?;
     let envelope = envelope(&config, destination, arguments, body, now)?;
     let id = envelope.request_id;
@@ -128,6 +129,15 @@ fn body(context: &Context, config: &Config, arguments: &Enqueue) -> anyhow::Resu
             read_input(&PathBuf::from("-"), bytes_max)?
         }
     };
+    let from_stdin = arguments.data.is_none() && arguments.file.is_none();
+    if bytes.is_empty()
+        && from_stdin
+        && ["POST", "PUT", "PATCH"].contains(&arguments.method.as_str())
+    {
+        context.out.warn(
+            "standard input was empty, and so is the body; `--data ''` says that this is meant",
+        );
+    }
     if bytes.len() as u64 > bytes_max {
         return Err(CliError::Data(format!(
             "the body is larger than max_body, {bytes_max} bytes; raise max_body in [limits] of {} if the receiver takes more",

@@ -13,7 +13,7 @@ use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
 use crate::store::{Found, Store};
-use crate::view::item::{Row, next};
+use crate::view::item::{Outlook, Row, next};
 use crate::view::status::{Status, look};
 
 /// How often an item that moves is looked for.
@@ -73,12 +73,11 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
             "held",
             "confirmed",
             "failed",
-            "",
         ]
         .map(str::to_owned)
         .to_vec(),
     ];
-    let row = |name: &str, count: &dyn Fn(State) -> u64, parked: u64, note: String| {
+    let row = |name: &str, count: &dyn Fn(State) -> u64, parked: u64| {
         vec![
             name.to_owned(),
             count(State::Pending).to_string(),
@@ -87,30 +86,19 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
             count(State::Held).to_string(),
             count(State::Confirmed).to_string(),
             count(State::Failed).to_string(),
-            note,
         ]
     };
     for (name, own) in &status.destinations {
-        let mut notes = Vec::new();
-        if let Some(suspended) = &own.suspended {
-            let until = suspended
-                .until
-                .map_or_else(|| "a person releases it".to_owned(), times::local);
-            notes.push(format!("suspended ({}) until {until}", suspended.reason));
-        }
-        if own.operator_hold {
-            notes.push("held by an operator".to_owned());
-        }
-        if !own.configured {
-            notes.push("not configured: its items stay where they are".to_owned());
-        }
         let count = |state| own.states.get(&state).copied().unwrap_or(0);
-        rows.push(row(name, &count, own.parked, notes.join("; ")));
+        rows.push(row(name, &count, own.parked));
     }
     let count = |state| status.states.get(&state).copied().unwrap_or(0);
-    rows.push(row("all", &count, status.parked, String::new()));
+    rows.push(row("all", &count, status.parked));
     for line in output::table(&rows) {
         out.line(&line)?;
+    }
+    for note in destination_notes(status) {
+        out.line(&output::plain(&note))?;
     }
     if let Some(seconds) = status.oldest_pending_s {
         out.line(&format!(
@@ -146,6 +134,45 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
         ),
         None => "no tick has run yet".to_owned(),
     })
+}
+
+/// What is to be said of destinations besides the counts.
+fn destination_notes(status: &Status) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, own) in &status.destinations {
+        if let Some(suspended) = &own.suspended {
+            let until = match suspended.until {
+                None => "until a person releases it".to_owned(),
+                Some(at) if at <= status.at => "and the next tick tries it".to_owned(),
+                Some(at) => format!("until {}", times::local(at)),
+            };
+            let note = own
+                .suspended_note
+                .as_ref()
+                .map_or(String::new(), |note| format!(": {note}"));
+            notes.push(format!(
+                "{name}: suspended ({}) {until}{note}",
+                suspended.reason
+            ));
+        }
+        if let Some(hold) = &own.hold {
+            let note = hold
+                .note
+                .as_ref()
+                .map_or(String::new(), |note| format!(": {note}"));
+            notes.push(format!(
+                "{name}: held by {} since {}{note}",
+                hold.by,
+                times::local(hold.at)
+            ));
+        }
+        if !own.configured {
+            notes.push(format!(
+                "{name}: not configured; its items stay where they are"
+            ));
+        }
+    }
+    notes
 }
 
 pub(super) fn list(context: &Context, arguments: &ListArgs) -> anyhow::Result<()> {
@@ -245,7 +272,22 @@ pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()
         })?;
         let memory = store.memory(&item.envelope.destination)?;
         let standing = item.standing();
-        let after = next(&found, &item, &standing, config.as_ref(), &memory);
+        let hold = store.destination_hold(item.envelope.destination.as_str())?;
+        let time = |at: UnixMs| {
+            if context.out.json {
+                at.to_string()
+            } else {
+                times::local(at)
+            }
+        };
+        let outlook = Outlook {
+            config: config.as_ref(),
+            memory: &memory,
+            operator_hold: hold.is_some(),
+            now: SystemClock::new().now(),
+            time: &time,
+        };
+        let after = next(&found, &item, &standing, &outlook);
         if context.out.json {
             context.out.json(&serde_json::json!({
                 "request_id": found.id,
@@ -331,10 +373,7 @@ fn print_item(
         &format!("{} bytes, SHA-256 {}", body.len(), request.body_sha256),
     )?;
     if !body.is_empty() {
-        let text = String::from_utf8_lossy(&body);
-        let short: String = text.chars().take(200).collect();
-        let more = if short.len() < text.len() { " …" } else { "" };
-        field("", &format!("{short}{more}"))?;
+        field("", &shortened(&body))?;
     }
     for (name, value) in [
         ("principal", &envelope.requester.principal),
@@ -361,8 +400,39 @@ fn print_item(
     field("next", after)?;
     for event in &item.events {
         out.line(&format!("  {}", output::plain(&event_words(event))))?;
+        for line in response_words(event) {
+            out.line(&format!("      {}", output::plain(&line)))?;
+        }
     }
     Ok(())
+}
+
+/// What the receiver answered, for a person.
+fn response_words(event: &crate::model::event::Event) -> Vec<String> {
+    let Some(response) = &event.response else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    for name in ["retry-after", "location", "www-authenticate"] {
+        if let Some(value) = response.headers.get(name) {
+            lines.push(format!("{name}: {value}"));
+        }
+    }
+    if !response.excerpt.is_empty() {
+        lines.push(shortened(response.excerpt.as_bytes()));
+    }
+    lines
+}
+
+/// The beginning of a body on one line.
+fn shortened(body: &[u8]) -> String {
+    let Ok(text) = std::str::from_utf8(body) else {
+        return format!("binary, {} bytes", body.len());
+    };
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = text.chars().take(200).collect();
+    let more = if short.len() < text.len() { " …" } else { "" };
+    format!("{short}{more}")
 }
 
 /// An event in one line for a person.

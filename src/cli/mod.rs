@@ -58,7 +58,7 @@ struct Global {
     /// No warnings
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say more; twice: say every attempt's details
+    /// Say more: a line an attempt; twice: also what was said of it
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -192,9 +192,8 @@ impl Context {
 
     /// Reads the whole configuration.
     fn config(&self) -> anyhow::Result<Config> {
-        let root = self.root();
-        if self.global.config.is_none() && !file::is_spool(&root) {
-            return Err(crate::store::StoreError::Missing { root }.into());
+        if self.global.config.is_none() {
+            file::look(&self.root())?;
         }
         Ok(Config::load(&self.config_path())?)
     }

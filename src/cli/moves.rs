@@ -66,7 +66,7 @@ pub(super) struct CancelArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  tickpost list --state failed --since 1d --json | jq -r .request_id | tickpost retry -"
+    after_help = "Example:\n  tickpost list --state failed --destination billing --json | jq -r .request_id | tickpost retry -"
 )]
 pub(super) struct RetryArgs {
     #[command(flatten)]
@@ -178,7 +178,7 @@ pub(super) fn retry(context: &Context, arguments: &RetryArgs) -> anyhow::Result<
         step: Move::Retry,
         kind: EventKind::Retried,
         reason: None,
-        done: "to be tried again",
+        done: "set to be tried again",
         due: None,
         new_id: arguments.new_id,
     };
@@ -191,7 +191,7 @@ pub(super) fn resolve(context: &Context, arguments: &ResolveArgs) -> anyhow::Res
     } else if arguments.failed {
         (Resolution::Failed, "resolved as failed")
     } else {
-        (Resolution::Resend, "to be sent again")
+        (Resolution::Resend, "set to be sent again")
     };
     let order = Order {
         step: Move::Resolve(resolution),
@@ -338,6 +338,7 @@ fn perform(
         &mut entropy::jitter,
         now,
         suspect,
+        |_, _, _| {},
     )?;
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
@@ -435,7 +436,8 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             }
         }
         for (old, new) in &done.new_ids {
-            out.line(&format!("{new}  (repeats {old})"))?;
+            out.line(&new.to_string())?;
+            out.say(&format!("{new} repeats {old}"));
         }
         let would = if targets.dry_run { "would be " } else { "" };
         let items = if done.moved.len() == 1 {
@@ -460,7 +462,8 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
     }
     match done.refused.len() + done.missing.len() {
         0 => Ok(()),
-        n => Err(CliError::Partly(format!("{n} of the items were left as they are")).into()),
+        1 => Err(CliError::Partly("1 item was left as it is".to_owned()).into()),
+        n => Err(CliError::Partly(format!("{n} items were left as they are")).into()),
     }
 }
 

@@ -236,9 +236,14 @@ pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
     match hits.len() {
         0 => Err(missing().into()),
         1 => hits.pop().ok_or_else(|| missing().into()),
-        n => Err(CliError::Usage(format!(
-            "`{text}` is the beginning of {n} request ids; give more of it"
-        ))
-        .into()),
+        n => {
+            let some: Vec<String> = hits.iter().take(5).map(|hit| hit.id.to_string()).collect();
+            let more = if n > some.len() { ", …" } else { "" };
+            Err(CliError::Usage(format!(
+                "`{text}` is the beginning of {n} request ids, give more of it: {}{more}",
+                some.join(", ")
+            ))
+            .into())
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `tick`: one pass over what is due.
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -106,12 +107,22 @@ pub(super) fn pass(
             out.say(&attempt_line(line, out.verbose > 1));
         }
     };
+    let said = std::cell::Cell::new(false);
+    let asked_to_stop = || {
+        let asked = stop.load(Ordering::Relaxed);
+        if asked && !said.replace(true) && std::io::stderr().is_terminal() {
+            out.say(
+                "stopping: what is being sent may still be answered; Ctrl-C again ends at once",
+            );
+        }
+        asked
+    };
     Engine {
         config,
         store,
         clock: &clock,
         jitter: &mut entropy::jitter,
-        stop: &|| stop.load(Ordering::Relaxed),
+        stop: &asked_to_stop,
         watch: &mut watch,
     }
     .tick(&mut transport, options)
@@ -156,7 +167,12 @@ fn print_report(context: &Context, report: &Report) -> anyhow::Result<()> {
     if !context.out.is_terminal() && context.out.verbose == 0 {
         return Ok(());
     }
-    let mut parts = vec![format!("{} attempts", report.attempts)];
+    let attempts = if report.attempts == 1 {
+        "attempt"
+    } else {
+        "attempts"
+    };
+    let mut parts = vec![format!("{} {attempts}", report.attempts)];
     for (count, word) in [
         (report.confirmed, "confirmed"),
         (report.pending, "pending again"),

@@ -2,12 +2,13 @@
 
 use crate::model::time::UnixMs;
 
-/// Reads an instant: RFC 3339, a UTC date, `now`, or `+10m` for ten minutes from `now`.
+/// Reads an instant: RFC 3339, a UTC date, `now`, or `10m` or `+10m` for ten minutes from
+/// `now`.
 pub(super) fn future(text: &str, now: UnixMs) -> Result<UnixMs, String> {
-    match text.strip_prefix('+') {
-        Some(span) => Ok(now.plus(span_ms(span)?)),
-        None => instant(text, now),
+    if let Ok(span) = span_ms(text.strip_prefix('+').unwrap_or(text)) {
+        return Ok(now.plus(span));
     }
+    instant(text, now)
 }
 
 /// Reads an instant: RFC 3339, a UTC date, `now`, or `10m` for ten minutes before `now`.
@@ -54,7 +55,8 @@ pub(super) fn span(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
-        (0, 0, 0) if seconds == 0 => format!("{ms} ms"),
+        (0, 0, 0) if seconds == 0 && ms > 0 => format!("{ms} ms"),
+        (0, 0, 0) if seconds == 0 => "less than a second".to_owned(),
         (0, 0, 0) => format!("{seconds} s"),
         (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
         (0, _, _) => format!("{hours} h {minutes} min"),

@@ -34,7 +34,7 @@ const HELD_MAX: usize = 3;
 const LOST_MAX: usize = 3;
 
 /// The same where the receiver drops repeats: a lossy network is no reason to wait.
-const LOST_HARMLESS_MAX: usize = 10;
+const LOST_HARMLESS_MAX: usize = 4;
 
 /// What a lane lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -275,8 +275,11 @@ impl Lane {
     }
 
     /// The destination's secret cannot be read: nothing can be sent.
-    pub(super) fn suspend_for_secret(&mut self, now: UnixMs) {
+    pub(super) fn suspend_for_secret(&mut self, why: &str, now: UnixMs) {
         self.suspend_growing(&Reason::LOCAL_ERROR, MINUTE_MS / 2, 15 * MINUTE_MS, now);
+        if let Some(suspended) = &mut self.memory.suspended {
+            suspended.note = Some(why.to_owned());
+        }
     }
 
     fn suspend_growing(
@@ -314,6 +317,7 @@ impl Lane {
             since,
             until,
             tries,
+            note: None,
         });
         self.mode = Mode::Closed;
         self.changed = true;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use self::attempt::Flight;
 use self::lane::Lane;
-use self::report::{Report, StoppedBy};
+use self::report::{Report, StoppedBy, Untold};
 use crate::clock::Clock;
 use crate::config::{Config, Destination, NotifyOn};
 use crate::model::classify::{Exchange, classify};
@@ -144,6 +144,7 @@ impl Engine<'_> {
             next_token: 0,
             unsynced: 0,
             unsynced_since: 0,
+            untold: Untold::default(),
         }
         .run()
     }
@@ -162,6 +163,7 @@ struct Tick<'t, 'e> {
     next_token: u64,
     unsynced: usize,
     unsynced_since: u64,
+    untold: Untold,
 }
 
 impl Tick<'_, '_> {
@@ -192,6 +194,7 @@ impl Tick<'_, '_> {
             self.engine.jitter,
             now,
             self.suspect,
+            |item, event, told| self.untold.note(item, event, told),
         )?;
         self.report.recovered = states.len() as u64;
         for state in states {
@@ -323,6 +326,7 @@ impl Tick<'_, '_> {
         let now = self.now();
         let suspect = self.suspect;
         let config = self.engine.config;
+        let untold = &mut self.untold;
         for lane in &self.lanes {
             let name = lane.destination.name.clone();
             let mut expired = 0;
@@ -334,6 +338,7 @@ impl Tick<'_, '_> {
                     let mut event = Event::new(EventKind::Expired, now, State::Failed);
                     event.reason = Some(Reason::EXPIRED);
                     let told = notices(config, item, &event);
+                    untold.note(item, &event, &told);
                     Decision::Settle(Box::new(event), told)
                 } else if due {
                     let mut event = Event::new(EventKind::Released, now, State::Pending);
@@ -544,7 +549,7 @@ impl Tick<'_, '_> {
                     self.report.warnings.push(format!(
                         "destination `{name}`: {error}; nothing is sent to it, its items wait"
                     ));
-                    lane.suspend_for_secret(now);
+                    lane.suspend_for_secret(&error.to_string(), now);
                     continue;
                 }
             }
@@ -597,6 +602,7 @@ impl Tick<'_, '_> {
     ) -> Result<Vec<Claimed>, StoreError> {
         let config = self.engine.config;
         let suspect = self.suspect;
+        let untold = &mut self.untold;
         let mut states = Vec::new();
         let claims = self.session.claim(wants, now, &mut |item| {
             let Some(destination) = config.destinations.get(&item.envelope.destination) else {
@@ -607,6 +613,7 @@ impl Tick<'_, '_> {
                 Decision::Settle(event, _) => {
                     states.push(event.state);
                     let told = notices(config, item, &event);
+                    untold.note(item, &event, &told);
                     Decision::Settle(event, told)
                 }
                 Decision::Claim | Decision::Wait | Decision::Leave => decision,
@@ -640,6 +647,7 @@ impl Tick<'_, '_> {
         if wants.is_empty() {
             return Ok(());
         }
+        let untold = &mut self.untold;
         let mut states = Vec::new();
         let mut left = 0;
         self.session.claim(&wants, now, &mut |item| {
@@ -658,6 +666,7 @@ impl Tick<'_, '_> {
             event.reason = Some(Reason::EXPIRED);
             states.push(state);
             let told = notices(config, item, &event);
+            untold.note(item, &event, &told);
             Decision::Settle(Box::new(event), told)
         })?;
         self.report.left += left;
@@ -778,12 +787,16 @@ impl Tick<'_, '_> {
             &event,
             now,
         );
+        if let (true, Some(suspended)) = (learned.suspended, &mut lane.memory.suspended) {
+            suspended.note.clone_from(&event.note);
+        }
         if learned.suspended || event.state == State::Held {
             lane.memory.fingerprint = Some(lane.destination.fingerprint.clone());
             lane.memory.secret_fingerprint.clone_from(&lane.secret_seen);
             lane.changed = true;
         }
         let told = notices(self.engine.config, item, &event);
+        self.untold.note(item, &event, &told);
         self.session.settle(claimed, event.clone(), told)?;
         self.report.count(event.state);
         (self.engine.watch)(&AttemptLine {
@@ -858,6 +871,9 @@ impl Tick<'_, '_> {
         };
         self.report.warnings.extend(met.set_aside.iter().map(aside));
         self.report.warnings.extend(met.foreign.iter().cloned());
+        self.report
+            .warnings
+            .extend(std::mem::take(&mut self.untold).warnings());
         self.report
             .warnings
             .extend(self.report.clock_suspect.iter().map(|why| {
@@ -939,6 +955,7 @@ pub fn recover(
     jitter: &mut dyn FnMut() -> u16,
     now: UnixMs,
     clock_suspect: bool,
+    mut watch: impl FnMut(&Item, &Event, &[Notice]),
 ) -> Result<Vec<State>, StoreError> {
     let mut states = Vec::new();
     session.recover(&mut |interrupted| {
@@ -949,6 +966,7 @@ pub fn recover(
         let event = interrupted_event(config, interrupted, &memory, now, clock_suspect, jitter());
         states.push(event.state);
         let told = notices(config, &interrupted.item, &event);
+        watch(&interrupted.item, &event, &told);
         (event, told)
     })?;
     Ok(states)

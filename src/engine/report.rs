@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::model::event::Event;
+use crate::model::item::Item;
+use crate::model::notice::Notice;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 
@@ -65,6 +68,52 @@ pub struct Report {
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
+
+/// Ends that nobody is told of: what a tick cannot leave unsaid.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    items: u64,
+    notices: Vec<String>,
+}
+
+impl Untold {
+    /// Takes in an item's event, and who is told of it.
+    pub(super) fn note(&mut self, item: &Item, event: &Event, told: &[Notice]) {
+        let ill = matches!(event.state, State::Held | State::Failed) || event.is_parked();
+        if !ill || !told.is_empty() {
+            return;
+        }
+        if !item.envelope.notice {
+            self.items += 1;
+        } else if self.notices.len() < UNTOLD_NAMED_MAX {
+            self.notices.push(format!(
+                "notice {} to `{}` is {}{}: whoever it is for has not been told",
+                item.envelope.request_id,
+                item.envelope.destination,
+                event.state,
+                event
+                    .reason
+                    .as_ref()
+                    .map_or(String::new(), |reason| format!(" ({reason})")),
+            ));
+        }
+    }
+
+    pub(super) fn warnings(self) -> Vec<String> {
+        let mut warnings = self.notices;
+        if self.items > 0 {
+            let what = if self.items == 1 { "item" } else { "items" };
+            warnings.push(format!(
+                "{} {what} did not end well and nobody is told: `tickpost status` shows where; [notify] destinations in the configuration tells you",
+                self.items
+            ));
+        }
+        warnings
+    }
+}
+
+/// How many notices that went wrong are named.
+const UNTOLD_NAMED_MAX: usize = 10;
 
 impl Report {
     pub(super) fn begin(now: UnixMs) -> Self {

@@ -239,6 +239,26 @@ fn open_growing(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+impl RealDisk {
+    /// Makes a directory its owner's alone. Not synced.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn make_private(path: &Path) -> io::Result<()> {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+    }
+
+    /// Makes the directories above a spool, with the user's umask: they are not the spool's own.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn make_parents(path: &Path) -> io::Result<()> {
+        path.parent().map_or(Ok(()), fs::create_dir_all)
+    }
+}
+
 impl Disk for RealDisk {
     fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
         for entry in fs::read_dir(dir)? {

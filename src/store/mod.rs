@@ -237,6 +237,9 @@ pub struct Suspension {
     /// How often the trying item failed in the same way.
     #[serde(default)]
     pub tries: u32,
+    /// What the transport or the receiver said of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// An operator's hold on a whole destination.

@@ -24,12 +24,11 @@ const MARK: &str = "[secret]";
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
-    #[error("cannot read the secret in {}", path.display())]
+    #[error("cannot read the secret in {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        #[source]
+        /// What the system said; in the text, for the text is all that is kept.
         source: io::Error,
     },
     /// The variable is not set, or is not UTF-8.

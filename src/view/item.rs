@@ -77,18 +77,36 @@ impl Row {
     }
 }
 
+/// What is known of an item's destination, and how times are written.
+pub struct Outlook<'a> {
+    /// The configuration, if it can be read.
+    pub config: Option<&'a Config>,
+    /// What ticks remember of the destination.
+    pub memory: &'a Memory,
+    /// An operator holds the destination.
+    pub operator_hold: bool,
+    /// The time.
+    pub now: UnixMs,
+    /// Writes an instant.
+    pub time: &'a dyn Fn(UnixMs) -> String,
+}
+
 /// What happens to an item next, in words for a person.
 #[must_use]
-pub fn next(
-    found: &Found,
-    item: &Item,
-    standing: &Standing,
-    config: Option<&Config>,
-    memory: &Memory,
-) -> String {
+pub fn next(found: &Found, item: &Item, standing: &Standing, outlook: &Outlook<'_>) -> String {
     let id = item.envelope.request_id;
     let name = &item.envelope.destination;
-    let gone = config.is_some_and(|config| !config.destinations.contains_key(name));
+    let time = outlook.time;
+    let gone = outlook
+        .config
+        .is_some_and(|config| !config.destinations.contains_key(name));
+    let is_parked = found.state == State::Unknown && found.parked;
+    let waits = matches!(found.state, State::Pending | State::Unknown) && !is_parked;
+    if waits && outlook.operator_hold {
+        return format!(
+            "it waits: an operator holds destination `{name}`; `tickpost release --destination {name}` resumes it"
+        );
+    }
     match found.state {
         State::Confirmed => "nothing: the receiver acknowledged it".to_owned(),
         State::Failed => format!(
@@ -96,7 +114,10 @@ pub fn next(
         ),
         State::Held => match standing.due {
             Some(due) => {
-                format!("it is given back by itself at {due}, or now by `tickpost release {id}`")
+                format!(
+                    "it is given back by itself at {}, or now by `tickpost release {id}`",
+                    time(due)
+                )
             }
             None => format!(
                 "when the cause is mended, `tickpost release {id}` sends it; `tickpost cancel {id}` gives it up"
@@ -109,25 +130,33 @@ pub fn next(
             format!("nothing: destination `{name}` is not in the configuration")
         }
         State::Unknown => match standing.due {
-            Some(due) => format!("it is sent again with the same key at {due}"),
+            Some(due) => format!("it is sent again with the same key at {}", time(due)),
             None => {
                 "it is being sent, or the tick that was sending it died; the next tick says which"
                     .to_owned()
             }
         },
-        State::Pending => match &memory.suspended {
+        State::Pending => match &outlook.memory.suspended {
             Some(suspension) => {
-                let until = suspension
-                    .until
-                    .map_or_else(|| "a person releases it".to_owned(), |at| at.to_string());
+                let note = suspension
+                    .note
+                    .as_ref()
+                    .map_or(String::new(), |note| format!(": {note}"));
+                let until = match suspension.until {
+                    None => "until a person releases it".to_owned(),
+                    Some(at) if at <= outlook.now => "and the next tick tries it".to_owned(),
+                    Some(at) => format!("until {}", time(at)),
+                };
                 format!(
-                    "it waits: destination `{name}` is suspended ({}) until {until}",
+                    "it waits: destination `{name}` is suspended ({}{note}) {until}",
                     suspension.reason
                 )
             }
             None => match standing.due {
-                Some(due) => format!("it is sent at {due} or by the first tick after"),
-                None => "the next tick sends it".to_owned(),
+                Some(due) if due > outlook.now => {
+                    format!("it is sent at {} or by the first tick after", time(due))
+                }
+                Some(_) | None => "the next tick sends it".to_owned(),
             },
         },
     }

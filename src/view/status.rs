@@ -9,7 +9,7 @@ use crate::model::ids::DestName;
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{Store, StoreError};
+use crate::store::{DestinationHold, Store, StoreError};
 
 /// The answer of `status --json`. The names are those of the JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -46,8 +46,14 @@ pub struct DestinationStatus {
     pub parked: u64,
     /// Why and until when nothing but a trying item is sent.
     pub suspended: Option<Suspended>,
+    /// What the transport or the receiver said when it was suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended_note: Option<String>,
     /// An operator holds the whole destination.
     pub operator_hold: bool,
+    /// Who holds it, since when, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<DestinationHold>,
     /// It is in the configuration.
     pub configured: bool,
 }
@@ -89,15 +95,19 @@ pub fn look(
             Ok(parsed) => store.memory(&parsed)?,
             Err(_) => crate::store::Memory::default(),
         };
+        let suspended_note = memory.suspended.as_ref().and_then(|s| s.note.clone());
         let suspended = memory.suspended.map(|suspension| Suspended {
             reason: suspension.reason,
             until: suspension.until,
         });
+        let hold = store.destination_hold(&name)?;
         let own_status = DestinationStatus {
             states: own,
             parked: counts.parked.get(&name).copied().unwrap_or(0),
             suspended,
-            operator_hold: store.destination_hold(&name)?.is_some(),
+            suspended_note,
+            operator_hold: hold.is_some(),
+            hold,
             configured: configured(&name),
         };
         destinations.insert(name, own_status);

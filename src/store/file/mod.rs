@@ -117,10 +117,7 @@ impl FileStore {
             move |source| StoreError::NotCreatable { path, source }
         };
         if disk.stat(root).is_err() {
-            if let Some(parent) = root.parent() {
-                // Not the spool's own, so with the user's umask.
-                std::fs::create_dir_all(parent).map_err(not_creatable(parent))?;
-            }
+            RealDisk::make_parents(root).map_err(not_creatable(root))?;
             disk.make_dir(root).map_err(not_creatable(root))?;
             if let Some(parent) = root.parent().filter(|p| !p.as_os_str().is_empty()) {
                 disk.sync_dir(parent).map_err(not_creatable(parent))?;
@@ -166,6 +163,7 @@ impl FileStore {
         })?;
         // Last and at once, so that a directory with spool.json is a whole spool.
         if !is_spool(root) {
+            RealDisk::make_private(root).map_err(not_creatable(root))?;
             let bytes = format!("{json}\n").into_bytes();
             let temporary = create_temporary(&disk, root, "spool.json", &bytes, None)?;
             let path = root.join("spool.json");
@@ -202,11 +200,7 @@ impl FileStore {
         root: &Path,
         allow_network: bool,
     ) -> Result<Self, StoreError> {
-        if disk.stat(&root.join("spool.json")).is_err() {
-            return Err(StoreError::Missing {
-                root: root.to_owned(),
-            });
-        }
+        look_for(disk.as_ref(), root)?;
         let spool_file = read_spool_file(disk.as_ref(), root)?;
         if let (Some(kind), false) = (network_kind(root), allow_network) {
             return Err(StoreError::Network {
@@ -226,6 +220,32 @@ impl FileStore {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Checks that the spool is the one that `init` made, not a copy of it: what a copy accepts
+    /// nobody would ever send.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Copied`], or [`StoreError::Io`] if the lock file cannot be looked at.
+    pub fn check_original(&self) -> Result<(), StoreError> {
+        let path = self.path("lock");
+        let lock = self
+            .disk
+            .stat(&path)
+            .map_err(|source| io_error("look at", &path, source))?;
+        self.check_lock(lock.inode.1)
+    }
+
+    fn check_lock(&self, inode: u64) -> Result<(), StoreError> {
+        if inode == self.lock_inode {
+            return Ok(());
+        }
+        Err(StoreError::Copied {
+            root: self.root.clone(),
+            found: inode,
+            recorded: self.lock_inode,
+        })
     }
 
     /// When the spool was made.
@@ -466,13 +486,7 @@ impl Store for FileStore {
                 owner: "its lock file was replaced a moment ago".to_owned(),
             });
         }
-        if named.inode.1 != self.lock_inode {
-            return Err(StoreError::Copied {
-                root: self.root.clone(),
-                found: named.inode.1,
-                recorded: self.lock_inode,
-            });
-        }
+        self.check_lock(named.inode.1)?;
         lock.describe(&format!("{} since {}\n", owner.who, owner.now))
             .map_err(|source| io_error("write", &path, source))?;
         Ok(Box::new(session::FileSession::open(self, lock, owner)?))
@@ -497,6 +511,35 @@ fn create_temporary(
             Err(source) => return Err(io_error("write", &path, source)),
         }
     }
+}
+
+/// Looks for a spool. One that we may not look into is not missing.
+///
+/// # Errors
+///
+/// [`StoreError::Missing`]; [`StoreError::NotOwner`] or [`StoreError::Io`] where the system does
+/// not let us look.
+fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
+    let path = root.join("spool.json");
+    let Err(source) = disk.stat(&path) else {
+        return Ok(());
+    };
+    if source.kind() == io::ErrorKind::PermissionDenied {
+        check_owner(disk, root)?;
+        return Err(io_error("look at", &path, source));
+    }
+    Err(StoreError::Missing {
+        root: root.to_owned(),
+    })
+}
+
+/// Looks for a spool on the system's file system, as [`FileStore::open`] does.
+///
+/// # Errors
+///
+/// [`StoreError::Missing`], [`StoreError::NotOwner`] or [`StoreError::Io`].
+pub fn look(root: &Path) -> Result<(), StoreError> {
+    look_for(&RealDisk, root)
 }
 
 fn read_spool_file(disk: &dyn Disk, root: &Path) -> Result<SpoolFile, StoreError> {
