@@ -185,10 +185,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "five commands that choose, refuse and count items alike",
     ),
     (
-        "src/engine/mod.rs",
-        "one tick from beginning to end, to be read in one go",
-    ),
-    (
         "src/model/rules/read.rs",
         "one function a key of the rule language, all of one form",
     ),

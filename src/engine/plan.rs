@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::turn;
+use super::judge::turn;
 use crate::config::Config;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::reason::Reason;

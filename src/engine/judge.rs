@@ -1,0 +1,220 @@
+//! From an outcome to what is written: the verdict, guarantees G6 and G7, what it says of the
+//! destination, and who is told.
+
+use super::causes::{is_auth, is_reachability};
+use super::{AttemptLine, Tick, attempt, lane, notices};
+use crate::config::{Config, Destination};
+use crate::model::classify::{Exchange, classify};
+use crate::model::event::{Event, EventKind};
+use crate::model::item::Item;
+use crate::model::outcome::Outcome;
+use crate::model::reason::Reason;
+use crate::model::settle::{self, Settling, Turn};
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+use crate::store::{Decision, Interrupted, Memory, StoreError, Want};
+use crate::transport::Sent;
+
+impl Tick<'_, '_> {
+    /// An attempt has ended: judge it and write it down.
+    pub(super) fn settle(&mut self, sent: &Sent) -> Result<(), StoreError> {
+        let Some(flight) = self.flights.remove(&sent.token) else {
+            return Ok(());
+        };
+        let now = self.now();
+        let claimed = &flight.claimed;
+        let item = &claimed.item;
+        let before = item.standing();
+        let Some(index) = self
+            .lanes
+            .iter()
+            .position(|lane| lane.destination.name == flight.destination)
+        else {
+            return Ok(());
+        };
+        let lane = &mut self.lanes[index];
+        lane.in_flight -= 1;
+        let mut verdict = classify(
+            &lane.destination.rules,
+            &Exchange {
+                outcome: &sent.outcome,
+                method: &item.envelope.request.method,
+                prior_maybe: before.maybe_acted,
+                key_sent: lane.destination.key.is_sent(),
+                at: now,
+            },
+        );
+        let unreachable = lane.is_unreachable(now)
+            && verdict.state == State::Pending
+            && (verdict.reason == Reason::DNS_FAILURE || verdict.reason == Reason::TLS_ERROR);
+        if unreachable {
+            verdict.state = State::Held;
+        }
+        let mut event = settle::attempt(
+            &lane.destination.policy,
+            &verdict,
+            &sent.outcome,
+            &Settling {
+                before: &before,
+                method: &item.envelope.request.method,
+                n: claimed.n,
+                claimed_at: claimed.at,
+                at: now,
+                ms: sent.ms,
+                suspended_ms: lane::suspended_ms(&lane.memory, before.counting_since, now),
+                not_after: item.envelope.not_after,
+                clock_suspect: self.suspect,
+                jitter: (self.engine.jitter)(),
+            },
+        );
+        if let Outcome::Answered(answer) = &sent.outcome {
+            event.response = Some(attempt::note_of(answer));
+        }
+        let learned = lane.learn(
+            item.envelope.request_id,
+            &sent.outcome,
+            &verdict,
+            &event,
+            now,
+        );
+        if let (true, Some(suspended)) = (learned.suspended, &mut lane.memory.suspended) {
+            suspended.note.clone_from(&event.note);
+        }
+        if learned.suspended || event.state == State::Held {
+            lane.memory.fingerprint = Some(lane.destination.fingerprint.clone());
+            lane.memory.secret_fingerprint.clone_from(&lane.secret_seen);
+            lane.changed = true;
+        }
+        let told = notices(self.engine.config, item, &event);
+        self.untold.note(item, &event, &told);
+        self.session.settle(claimed, event.clone(), told)?;
+        self.report.count(event.state);
+        (self.engine.watch)(&AttemptLine {
+            id: item.envelope.request_id,
+            destination: flight.destination.clone(),
+            event,
+        });
+        if self.unsynced == 0 {
+            self.unsynced_since = self.engine.clock.steady_ms();
+        }
+        self.unsynced += 1;
+        if learned.suspended {
+            self.close_lane(index, unreachable.then_some(&verdict.reason))?;
+        }
+        if let Some(reason) = learned.lifted {
+            let lane = &mut self.lanes[index];
+            lane.dry = false;
+            self.release_held(index, &|held| {
+                // Of other causes one item's success says nothing: a path that is not there
+                // would be asked for, and told of, again and again.
+                (is_auth(&reason) && is_auth(held)) || is_reachability(held)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The destination has been suspended: give back what was claimed for it, and hold what is
+    /// due if it has been unreachable for a day.
+    pub(super) fn close_lane(
+        &mut self,
+        index: usize,
+        hold_due: Option<&Reason>,
+    ) -> Result<(), StoreError> {
+        while let Some(claimed) = self.lanes[index].ready.pop_front() {
+            self.report.left += 1;
+            self.session.put_back(&claimed)?;
+        }
+        if let Some(reason) = hold_due {
+            let want = Want {
+                destination: self.lanes[index].destination.name.clone(),
+                items_max: 0,
+                looks_max: usize::MAX,
+            };
+            let now = self.now();
+            self.claim_by_turn(&[want], now, Some(reason))?;
+        }
+        Ok(())
+    }
+}
+
+/// What an item's turn brings.
+pub(super) fn turn(
+    destination: &Destination,
+    item: &Item,
+    now: UnixMs,
+    suspect: bool,
+    instead: Option<&Reason>,
+) -> Decision {
+    let envelope = &item.envelope;
+    let standing = item.standing();
+    let turn = settle::turn(
+        &destination.policy,
+        &standing,
+        &envelope.request.method,
+        envelope.not_after,
+        envelope.enqueued_at,
+        now,
+        suspect,
+    );
+    match (turn, instead) {
+        (Turn::Send, Some(reason)) if !standing.maybe_acted => {
+            let mut event = Event::new(EventKind::Held, now, State::Held);
+            event.reason = Some(reason.clone());
+            Decision::Settle(Box::new(event), Vec::new())
+        }
+        (Turn::Send, None) => Decision::Claim,
+        (Turn::Send, Some(_)) => Decision::Leave,
+        (Turn::Wait, _) => Decision::Wait,
+        (Turn::Settle(event), _) => Decision::Settle(event, Vec::new()),
+    }
+}
+
+pub(super) fn interrupted_event(
+    config: &Config,
+    interrupted: &Interrupted,
+    memory: &Memory,
+    now: UnixMs,
+    suspect: bool,
+    jitter: u16,
+) -> Event {
+    let item = &interrupted.item;
+    let before = item.standing();
+    let method = &item.envelope.request.method;
+    let outcome = Outcome::Interrupted;
+    let Some(destination) = config.destinations.get(&item.envelope.destination) else {
+        // Nobody says whether a repeat is harmless: a person must look.
+        let mut event = Event::new(EventKind::Attempt, now, State::Unknown);
+        event.n = Some(interrupted.n);
+        event.outcome = Some(outcome.kind());
+        event.claimed_at = Some(interrupted.claimed_at);
+        event.reason = Some(Reason::INTERRUPTED);
+        return event;
+    };
+    let verdict = classify(
+        &destination.rules,
+        &Exchange {
+            outcome: &outcome,
+            method,
+            prior_maybe: before.maybe_acted,
+            key_sent: destination.key.is_sent(),
+            at: now,
+        },
+    );
+    settle::attempt(
+        &destination.policy,
+        &verdict,
+        &outcome,
+        &Settling {
+            before: &before,
+            method,
+            n: interrupted.n,
+            claimed_at: interrupted.claimed_at,
+            at: now,
+            ms: 0,
+            suspended_ms: lane::suspended_ms(memory, before.counting_since, now),
+            not_after: item.envelope.not_after,
+            clock_suspect: suspect,
+            jitter,
+        },
+    )
+}
