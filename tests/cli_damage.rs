@@ -10,11 +10,11 @@ mod bench;
 mod support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
 use bench::{Bench, KEYED, assert_fields};
-use support::Receiver;
+use support::{Receiver, Reply};
 
 /// An id that nobody minted.
 const ID: &str = "01a228af-9284-74bb-b250-40eff85f347b";
@@ -116,8 +116,7 @@ fn a_damaged_tail_is_cut_off_and_the_item_goes_on() {
     for tail in [
         "{\"event\":\"attempt\",\"n\":1,\"sta",
         "\0\0\0\0",
-        "garbage\n",
-        "{}\n",
+        "\0\0\0\0end of a line\n",
         "\n",
     ] {
         let (bench, receiver) = bench();
@@ -135,6 +134,157 @@ fn a_damaged_tail_is_cut_off_and_the_item_goes_on() {
         assert_eq!(item[2]["state"], "confirmed");
         assert_eq!(receiver.arrivals().len(), 1);
     }
+}
+
+#[test]
+fn a_whole_line_that_is_damaged_is_never_taken_for_none() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["tick"]).ok();
+    let place = bench.place(&id);
+    let path = bench.spool().join(&place);
+    let mut bytes = fs::read(&path).unwrap();
+    // One bit of the last event's first name: it was confirmed, and the file does not say so now.
+    let last = bytes[..bytes.len() - 1].iter().rposition(|b| *b == b'\n');
+    bytes[last.unwrap() + 3] ^= 8;
+    fs::write(&path, &bytes).unwrap();
+    for words in [
+        &["cancel", &id][..],
+        &["hold", &id],
+        &["retry", &id],
+        &["resolve", "--resend", &id],
+    ] {
+        bench.run(words);
+        assert!(!bench.places(&id)[0].starts_with("pending/"), "{words:?}");
+        assert!(!bench.places(&id)[0].starts_with("failed/"), "{words:?}");
+    }
+    bench.run(&["tick"]).ok();
+    assert_eq!(receiver.arrivals().len(), 1, "never sent again");
+    assert_eq!(
+        fs::read(bench.spool().join(format!("corrupt/{id}.jsonl"))).unwrap(),
+        bytes
+    );
+}
+
+#[test]
+fn an_item_whose_events_do_not_know_of_its_attempt_is_parked() {
+    let receiver = Receiver::start(vec![Reply::close()]);
+    let more = format!("{KEYED}\nretry = {{ base = \"1ms\", max = \"1ms\" }}");
+    let bench = Bench::with(&[("shop", &receiver.url(), &more)]);
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["tick"]).ok();
+    let path = bench.spool().join(bench.place(&id));
+    let text = fs::read_to_string(&path).unwrap();
+    let two: String = text.split_inclusive('\n').take(2).collect();
+    // A loss of power kept the rename and not what was appended before it.
+    fs::write(&path, format!("{two}\0\0\0")).unwrap();
+    bench.run(&["cancel", &id]).code(1).says("resolve");
+    bench.run(&["tick"]).ok();
+    assert!(bench.place(&id).starts_with("unknown/shop/parked/"));
+    assert_eq!(bench.last_event(&id)["reason"], "interrupted");
+    assert_eq!(receiver.arrivals().len(), 1);
+}
+
+#[test]
+fn links_in_place_of_directories_are_refused_before_anything_is_accepted() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    for linked in ["pending/shop", "pending"] {
+        let path = bench.spool().join(linked);
+        let away = bench.dir().join("away");
+        fs::rename(&path, &away).unwrap();
+        symlink(&away, &path).unwrap();
+        bench
+            .run(&["enqueue", "shop", "--data", "y"])
+            .code(78)
+            .says(&format!("{linked} is not a directory"));
+        let ran = bench.run(&["tick"]);
+        ran.says(linked);
+        assert_eq!(receiver.arrivals().len(), 0);
+        fs::remove_file(&path).unwrap();
+        fs::rename(&away, &path).unwrap();
+    }
+    bench.run(&["tick"]).ok();
+    assert!(bench.place(&id).starts_with("confirmed/"));
+    assert_eq!(receiver.arrivals().len(), 1);
+}
+
+#[test]
+fn a_file_in_place_of_a_destination_costs_that_destination_alone() {
+    let receiver = Receiver::start(vec![]);
+    let other = Receiver::start(vec![Reply::status(400)]);
+    let bench = Bench::new();
+    bench.configure(
+        "[notify]\ndestinations = [\"ops\"]",
+        &[
+            ("shop", &receiver.url(), KEYED),
+            ("bad", &other.url(), KEYED),
+            ("ops", &receiver.url(), ""),
+            ("stuck", &receiver.url(), ""),
+        ],
+    );
+    bench.enqueue("stuck", &["--data", "x"]);
+    bench.enqueue("bad", &["--data", "x"]);
+    fs::write(bench.spool().join("pending/ops"), "a file").unwrap();
+    fs::write(bench.spool().join("unknown/stuck"), "a file").unwrap();
+    for round in 1..=2 {
+        let id = bench.enqueue("shop", &["--data", "x"]);
+        let ran = bench.run(&["tick"]).ok();
+        ran.says("unknown/stuck is not a directory");
+        assert!(bench.place(&id).starts_with("confirmed/"), "round {round}");
+        assert_eq!(receiver.arrivals().len(), round);
+    }
+    assert_eq!(bench.json(&["status"])["states"]["failed"], 1);
+}
+
+#[test]
+fn an_item_that_cannot_be_read_costs_one_item() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give the spool to another user, for whom modes count.
+        return;
+    }
+    let (bench, receiver) = bench();
+    let bad = bench.enqueue("shop", &["--data", "x"]);
+    let good = bench.enqueue("shop", &["--data", "x"]);
+    let path = bench.spool().join(bench.place(&bad));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(bench.dir(), open.clone()).unwrap();
+    let program = bench.dir().join("tickpost");
+    fs::copy(env!("CARGO_BIN_EXE_tickpost"), &program).unwrap();
+    fs::set_permissions(&program, open).unwrap();
+    let owned = Command::new("chown")
+        .args(["-R", "65534:65534"])
+        .arg(bench.spool())
+        .status()
+        .unwrap();
+    assert!(owned.success());
+    let run = |words: &[&str]| {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .arg("--spool")
+            .arg(bench.spool())
+            .args(words)
+            .output()
+            .unwrap()
+    };
+    let ticked = run(&["tick"]);
+    let said = String::from_utf8_lossy(&ticked.stderr);
+    assert_eq!(ticked.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains(&bad) && said.contains("cannot read it"),
+        "{said}"
+    );
+    assert_eq!(receiver.arrivals().len(), 1);
+    let listed = run(&["list"]);
+    assert_eq!(listed.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&listed.stdout).contains(&good));
+    // After the rename everything is "perhaps accepted": 74, never 77, whatever failed.
+    let pending = bench.spool().join("pending/shop");
+    fs::set_permissions(&pending, fs::Permissions::from_mode(0o300)).unwrap();
+    let accepted = run(&["enqueue", "shop", "--data", "z"]);
+    assert_eq!(accepted.status.code(), Some(74));
 }
 
 #[test]

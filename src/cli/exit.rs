@@ -112,7 +112,19 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             78,
             "locks and syncs cannot be relied on there; use a local disk, or set `allow_network_filesystem = true` in [store] of the configuration",
         ),
+        StoreError::NotDirectory { .. } => (
+            78,
+            "links are not followed: put a directory there, or move the whole spool and name it with --spool",
+        ),
         StoreError::Exists { .. } => (65, "nothing was changed"),
+        // After the rename: the item is perhaps accepted, which 77 would deny.
+        StoreError::Io {
+            op: "sync directory",
+            ..
+        } => (
+            74,
+            "what was being written is perhaps there: look with `tickpost list` before you repeat it",
+        ),
         StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             (77, "the spool's owner must be able to write it")
         }

@@ -280,7 +280,13 @@ fn after(found: &Found, item: &Item, step: Move) -> Result<State, Refused> {
     // Claimed, and the tick that was sending it has died or did not wait for the answer: its
     // events do not say so yet, but the receiver may have acted on it.
     let interrupted = found.state == State::Unknown && standing.state == State::Pending;
-    if interrupted || standing.state == State::Unknown {
+    if found.state != standing.state && !interrupted {
+        return Err(Refused::Disagrees {
+            place: found.state,
+            event: standing.state,
+        });
+    }
+    if found.state == State::Unknown {
         return state::after(State::Unknown, true, step);
     }
     state::after(standing.state, standing.maybe_acted, step)

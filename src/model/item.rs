@@ -72,6 +72,12 @@ pub enum Damage {
     /// The body is not what was accepted.
     #[error("the body does not match its SHA-256")]
     BodyHash,
+    /// A line that was written whole cannot be read any more.
+    #[error("line {0} is damaged")]
+    Line(usize),
+    /// The file cannot be read now; it is left as it is.
+    #[error("{0}")]
+    Unreadable(String),
     /// A line that cannot be read stands before lines that can.
     #[error("line {0} is damaged, and good lines follow it")]
     Middle(usize),
@@ -95,8 +101,8 @@ impl Item {
     ///
     /// # Errors
     ///
-    /// [`Damage`] that makes the file no item. Damage in the tail is none: those events were
-    /// never acknowledged.
+    /// [`Damage`] that makes the file no item. A tail that a crash left is none: no newline, or
+    /// zeros in it. Those events were never acknowledged.
     pub fn parse(bytes: &[u8]) -> Result<Parsed, Damage> {
         if bytes.is_empty() {
             return Err(Damage::Empty);
@@ -116,6 +122,11 @@ impl Item {
                 Some(event) => {
                     events.push(event);
                     bytes_good += line.len();
+                }
+                // A tail that a crash left has no end, or zeros for what was never written. A whole
+                // line that says nothing was once an event that somebody acted on.
+                None if is_whole(line) => {
+                    return Err(Damage::Line(index + 2));
                 }
                 None => damaged = damaged.or(Some(index + 2)),
             }
@@ -286,6 +297,11 @@ pub fn event_line(event: &Event) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// Whether a line was written to its end, and says anything.
+fn is_whole(line: &[u8]) -> bool {
+    line.ends_with(b"\n") && !line.contains(&0) && !line.trim_ascii().is_empty()
 }
 
 fn parse_event(line: &[u8]) -> Option<Event> {

@@ -115,6 +115,16 @@ pub enum Refused {
     /// The receiver may have acted on it: only `resolve` can say more.
     #[error("the receiver may have acted on it: look there first, then use `tickpost resolve`")]
     MaybeActed,
+    /// Its place says one state and its last event another: something is damaged.
+    #[error(
+        "its file lies in {place}/ and its last event says {event}: look at the file; nothing was done"
+    )]
+    Disagrees {
+        /// What the place says.
+        place: State,
+        /// What the last event says.
+        event: State,
+    },
     /// The item is in a state that this move does not start from.
     #[error("it is {0}, which this does not apply to")]
     WrongState(State),

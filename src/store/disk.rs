@@ -75,7 +75,11 @@ pub trait Log {
 /// The lock of a spool, owned until dropped or until the process ends.
 pub trait Lock {
     /// The device and inode of the locked file.
-    fn inode(&self) -> (u64, u64);
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn inode(&self) -> io::Result<(u64, u64)>;
 
     /// Writes who owns the lock into the file, for people.
     ///
@@ -448,10 +452,9 @@ impl Log for RealLog {
 }
 
 impl Lock for RealLock {
-    fn inode(&self) -> (u64, u64) {
-        self.0
-            .metadata()
-            .map_or((0, 0), |meta| (meta.dev(), meta.ino()))
+    fn inode(&self) -> io::Result<(u64, u64)> {
+        let meta = self.0.metadata()?;
+        Ok((meta.dev(), meta.ino()))
     }
 
     fn describe(&mut self, text: &str) -> io::Result<()> {

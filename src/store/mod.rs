@@ -107,6 +107,12 @@ pub enum StoreError {
         /// Its kind.
         kind: &'static str,
     },
+    /// Something else stands where a directory of the spool belongs. Exit code 78.
+    #[error("{} is not a directory", path.display())]
+    NotDirectory {
+        /// Where.
+        path: PathBuf,
+    },
     /// An item of this id is there already. Exit code 65.
     #[error("item {id} exists already")]
     Exists {

@@ -320,14 +320,21 @@ impl Overlay {
         let Some(steps) = self.moved.get(&id) else {
             return (None, Vec::new());
         };
-        // What was seen may be older than the last move, but never newer than the last record
-        // that names it as a place to leave.
-        let Some(at) = steps.iter().rposition(|step| step.from == path) else {
+        // What was seen may be older than the last move, but never newer than a record that names
+        // it as a place to leave.
+        let last = steps.last().map(|step| step.to.as_str());
+        let leaves = steps.iter().any(|step| step.from == path);
+        if !leaves && last != Some(path) {
             return (None, Vec::new());
-        };
-        let later = steps.get(at..).unwrap_or_default();
+        }
+        // Also where the file has arrived its events may not have.
         let events = steps.iter().filter_map(|step| step.event.clone()).collect();
-        (later.last().map(|step| step.to.as_str()), events)
+        (last.filter(|_| leaves), events)
+    }
+
+    /// Every item that the journal speaks of.
+    pub fn ids(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.moved.keys().copied()
     }
 }
 

@@ -39,6 +39,7 @@ use crate::model::envelope::Envelope;
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
+use crate::model::state::State;
 use crate::model::time::UnixMs;
 
 /// The format of the spool that this build writes and reads.
@@ -202,6 +203,10 @@ impl FileStore {
     ) -> Result<Self, StoreError> {
         look_for(disk.as_ref(), root)?;
         let spool_file = read_spool_file(disk.as_ref(), root)?;
+        for name in DIRS {
+            // A missing one is made when it is needed.
+            check_directory(disk.as_ref(), &root.join(name))?;
+        }
         if let (Some(kind), false) = (network_kind(root), allow_network) {
             return Err(StoreError::Network {
                 root: root.to_owned(),
@@ -267,16 +272,32 @@ impl FileStore {
         layout::join(&self.root, relative)
     }
 
-    /// Makes a directory below the root, and its parents up to the root.
+    /// Makes a directory below the root, and its parents up to the root; each new one durably,
+    /// for the only copy of an item may be moved into it.
     fn make_dirs(&self, relative: &str) -> Result<(), StoreError> {
         let mut path = self.root.clone();
         for part in relative.split('/') {
+            let parent = path.clone();
             path.push(part);
+            if self.disk.stat(&path).is_ok() {
+                continue;
+            }
             self.disk
                 .make_dir(&path)
                 .map_err(|source| io_error("make directory", &path, source))?;
+            self.disk
+                .sync_dir(&parent)
+                .map_err(|source| io_error("sync the parent of", &path, source))?;
         }
         Ok(())
+    }
+
+    /// Checks that nothing but directories stands where a destination's items go.
+    fn check_destination(&self, destination: &str) -> Result<(), StoreError> {
+        State::ALL.iter().try_for_each(|state| {
+            let relative = layout::slot_dir(*state, destination, layout::Slot::Root);
+            check_directory(self.disk.as_ref(), &self.path(&relative))
+        })
     }
 
     /// Writes a file whole beside its place, syncs it and renames it there.
@@ -351,12 +372,8 @@ impl FileStore {
             })?;
         let hint = item.turn();
         let target = self.path(&format!("{dir}/{id}.jsonl"));
-        if self.disk.stat(&self.path(&dir)).is_err() {
-            self.make_dirs(&dir)?;
-            if let Some((parent, _)) = dir.split_once('/') {
-                self.sync_dir(parent)?;
-            }
-        }
+        check_directory(self.disk.as_ref(), &self.path(&dir))?;
+        self.make_dirs(&dir)?;
         let name = format!("{id}.jsonl");
         let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, &bytes, hint)?;
         match self.disk.rename(&temporary, &target) {
@@ -399,7 +416,7 @@ impl Store for FileStore {
     }
 
     fn read(&self, found: &Found) -> Result<Option<Result<Item, Damage>>, StoreError> {
-        reader::read(self, found)
+        Ok(reader::read(self, found))
     }
 
     fn counts(&self) -> Result<Counts, StoreError> {
@@ -480,7 +497,10 @@ impl Store for FileStore {
             .disk
             .stat(&path)
             .map_err(|source| io_error("look at", &path, source))?;
-        if lock.inode() != named.inode {
+        let own = lock
+            .inode()
+            .map_err(|source| io_error("look at", &path, source))?;
+        if own != named.inode {
             return Err(StoreError::Locked {
                 root: self.root.clone(),
                 owner: "its lock file was replaced a moment ago".to_owned(),
@@ -513,6 +533,17 @@ fn create_temporary(
     }
 }
 
+/// Checks that a path is a directory, or nothing yet.
+fn check_directory(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
+    match disk.stat(path) {
+        Ok(meta) if meta.kind != Kind::Directory => Err(StoreError::NotDirectory {
+            path: path.to_owned(),
+        }),
+        // What else is wrong with it shows when it is used.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Looks for a spool. One that we may not look into is not missing.
 ///
 /// # Errors
@@ -524,13 +555,15 @@ fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     let Err(source) = disk.stat(&path) else {
         return Ok(());
     };
+    if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&source.kind()) {
+        return Err(StoreError::Missing {
+            root: root.to_owned(),
+        });
+    }
     if source.kind() == io::ErrorKind::PermissionDenied {
         check_owner(disk, root)?;
-        return Err(io_error("look at", &path, source));
     }
-    Err(StoreError::Missing {
-        root: root.to_owned(),
-    })
+    Err(io_error("look at", &path, source))
 }
 
 /// Looks for a spool on the system's file system, as [`FileStore::open`] does.

@@ -82,7 +82,7 @@ fn walk_slot(
     // Entries are handed on after the listing, so that a slow reader holds no directory open.
     let mut places = Vec::new();
     let mut foreign = Vec::new();
-    store.list(&dir, &mut |name, kind| {
+    let listed = store.list(&dir, &mut |name, kind| {
         let text = name.to_str().unwrap_or_default();
         match kind {
             Kind::Directory if slot == Slot::Root => match layout::parse_slot(text) {
@@ -98,7 +98,14 @@ fn walk_slot(
             },
             Kind::Directory | Kind::Other => foreign.push(format!("{dir}/{}", name.display())),
         }
-    })?;
+    });
+    match listed {
+        // It costs the others nothing that one directory cannot be read.
+        Err(StoreError::Io { path, source, .. }) => {
+            foreign.push(format!("{} (cannot read it: {source})", path.display()));
+        }
+        other => other?,
+    }
     for (id, slot) in places {
         each(Met::Item(&Place {
             state,
@@ -137,30 +144,96 @@ fn current(overlay: &Overlay, place: &Place) -> Option<Found> {
     })
 }
 
+/// What changes whenever somebody moves items, and whether somebody is at it.
+#[derive(PartialEq, Eq)]
+struct Stir {
+    journal: UnixMs,
+    lock: UnixMs,
+    busy: bool,
+}
+
+fn stir(store: &FileStore) -> Result<Stir, StoreError> {
+    let changed = |relative: &str| {
+        let path = store.path(relative);
+        match store.disk.stat(&path) {
+            Ok(meta) => Ok(meta.changed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(UnixMs(0)),
+            Err(source) => Err(io_error("look at", &path, source)),
+        }
+    };
+    // Its text names the owner while there is one, and after one that died.
+    let owner = store.disk.read(&store.path("lock"), 4096);
+    Ok(Stir {
+        journal: changed("journal")?,
+        lock: changed("lock")?,
+        busy: owner.is_ok_and(|text| !text.is_empty()),
+    })
+}
+
+/// Every item once. While items are being moved, one may slip from before the walk to behind it:
+/// then it is walked again for what was not seen, and what the journal names is looked up.
 pub(super) fn scan(
     store: &FileStore,
     scope: &Scope,
     each: &mut dyn FnMut(&Found) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let overlay = overlay(store)?;
+    let before = stir(store)?;
+    let mut seen = HashSet::new();
+    let first = overlay(store)?;
     // The journal may have moved an item out of, or into, the states asked for.
     let walked = Scope {
-        states: if overlay.is_empty() {
+        states: if first.is_empty() {
             scope.states.clone()
         } else {
             Vec::new()
         },
         destination: scope.destination.clone(),
     };
-    let mut seen = HashSet::new();
-    walk(store, &walked, &mut |met| {
+    pass(store, &first, &walked, scope, &mut seen, each)?;
+    let after = stir(store)?;
+    if after == before && !after.busy {
+        return Ok(());
+    }
+    let all = Scope {
+        states: Vec::new(),
+        destination: scope.destination.clone(),
+    };
+    let second = overlay(store)?;
+    pass(store, &second, &all, scope, &mut seen, each)?;
+    let third = overlay(store)?;
+    let missed: Vec<RequestId> = third.ids().filter(|id| !seen.contains(id)).collect();
+    for id in missed {
+        let Some(found) = find(store, id)? else {
+            continue;
+        };
+        let fits = scope
+            .destination
+            .as_ref()
+            .is_none_or(|name| *name == found.destination);
+        if fits && (scope.states.is_empty() || scope.states.contains(&found.state)) {
+            each(&found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Walks once, and hands on what was not seen before.
+fn pass(
+    store: &FileStore,
+    overlay: &Overlay,
+    walked: &Scope,
+    scope: &Scope,
+    seen: &mut HashSet<RequestId>,
+    each: &mut dyn FnMut(&Found) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    walk(store, walked, &mut |met| {
         let Met::Item(place) = met else {
             return Ok(());
         };
         if !seen.insert(place.id) {
             return Ok(());
         }
-        match current(&overlay, place) {
+        match current(overlay, place) {
             Some(found) if scope.states.is_empty() || scope.states.contains(&found.state) => {
                 each(&found)
             }
@@ -227,20 +300,14 @@ fn look_up(
     Ok(slots.into_iter().map(at).find(is_there))
 }
 
-pub(super) fn read(
-    store: &FileStore,
-    found: &Found,
-) -> Result<Option<Result<Item, Damage>>, StoreError> {
+pub(super) fn read(store: &FileStore, found: &Found) -> Option<Result<Item, Damage>> {
     let path = store.path(&found.place);
     let bytes = match store.disk.read(&path, ITEM_BYTES_MAX) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            return Ok(Some(Err(Damage::Envelope(error.to_string()))));
-        }
-        Err(source) => return Err(io_error("read", &path, source)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => return Some(Err(Damage::Unreadable(error.to_string()))),
     };
-    Ok(Some(Item::parse(&bytes).map(|parsed| {
+    Some(Item::parse(&bytes).map(|parsed| {
         let mut item = parsed.item;
         for (number, event) in &found.journalled {
             if *number == item.events.len() + 1 {
@@ -248,58 +315,45 @@ pub(super) fn read(
             }
         }
         item
-    })))
+    }))
 }
 
 pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
-    let overlay = overlay(store)?;
-    let counted = count(store, &overlay)?;
-    if overlay.is_empty() && !journal::segments(store.disk.as_ref(), &store.root)?.is_empty() {
-        // A tick began while we counted: what it moved may have been seen twice or not at all.
-        return count(store, &self::overlay(store)?);
-    }
-    Ok(counted)
-}
-
-fn count(store: &FileStore, overlay: &Overlay) -> Result<Counts, StoreError> {
+    let before = stir(store)?;
     let mut counts = Counts::default();
-    let mut seen = HashSet::new();
+    let mut foreign = Vec::new();
     walk(store, &Scope::default(), &mut |met| {
-        let place = match met {
-            Met::Item(place) => place,
-            Met::Foreign(path) => {
-                counts.foreign.push(path.to_owned());
-                return Ok(());
+        match met {
+            Met::Item(place) => {
+                let parked = place.slot == Slot::Parked;
+                tally(
+                    &mut counts,
+                    &place.destination,
+                    place.state,
+                    parked,
+                    place.id,
+                );
             }
-        };
-        if !overlay.is_empty() && !seen.insert(place.id) {
-            return Ok(());
-        }
-        let (state, parked) = match overlay.now(place.id, &place.path()).0 {
-            None => (place.state, place.slot == Slot::Parked),
-            Some(path) => match Place::parse(path) {
-                Some(place) => (place.state, place.slot == Slot::Parked),
-                None => return Ok(()),
-            },
-        };
-        *counts
-            .destinations
-            .entry(place.destination.clone())
-            .or_default()
-            .entry(state)
-            .or_default() += 1;
-        if parked {
-            *counts.parked.entry(place.destination.clone()).or_default() += 1;
-        }
-        if state == State::Pending {
-            let at = id_time(place.id);
-            counts.oldest_pending = match (counts.oldest_pending, at) {
-                (Some(oldest), Some(at)) => Some(oldest.min(at)),
-                (oldest, at) => oldest.or(at),
-            };
+            Met::Foreign(path) => foreign.push(path.to_owned()),
         }
         Ok(())
     })?;
+    let after = stir(store)?;
+    if after != before || after.busy {
+        // Names alone do not tell: what moved may have been counted twice or not at all.
+        counts = Counts::default();
+        scan(store, &Scope::default(), &mut |found| {
+            tally(
+                &mut counts,
+                &found.destination,
+                found.state,
+                found.parked,
+                found.id,
+            );
+            Ok(())
+        })?;
+    }
+    counts.foreign = foreign;
     store.list("corrupt", &mut |name, _| {
         if !name.to_string_lossy().ends_with(".why.json") {
             counts.corrupt += 1;
@@ -313,6 +367,24 @@ fn count(store: &FileStore, overlay: &Overlay) -> Result<Counts, StoreError> {
         })?;
     }
     Ok(counts)
+}
+
+fn tally(counts: &mut Counts, destination: &str, state: State, parked: bool, id: RequestId) {
+    let own = counts
+        .destinations
+        .entry(destination.to_owned())
+        .or_default();
+    *own.entry(state).or_default() += 1;
+    if parked {
+        *counts.parked.entry(destination.to_owned()).or_default() += 1;
+    }
+    if state == State::Pending {
+        let at = id_time(id);
+        counts.oldest_pending = match (counts.oldest_pending, at) {
+            (Some(oldest), Some(at)) => Some(oldest.min(at)),
+            (oldest, at) => oldest.or(at),
+        };
+    }
 }
 
 pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {

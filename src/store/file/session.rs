@@ -18,6 +18,8 @@ use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
+use crate::model::outcome::OutcomeKind;
+use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, UnixMs};
 
@@ -59,6 +61,8 @@ pub(super) struct FileSession<'a> {
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
     foreign_seen: HashSet<String>,
+    /// Destinations whose directories are not directories.
+    unusable: HashSet<DestName>,
     /// Something was written that a sync of the whole file system has not covered.
     dirty: bool,
     poisoned: bool,
@@ -94,6 +98,7 @@ impl<'a> FileSession<'a> {
             claimed_at: replayed.claimed_at,
             met: Met::default(),
             foreign_seen: HashSet::new(),
+            unusable: HashSet::new(),
             dirty: replayed.last_segment > 0,
             poisoned: false,
         };
@@ -271,9 +276,16 @@ impl<'a> FileSession<'a> {
         self.flush()?;
         for envelope in self.notices.envelopes(self.now) {
             let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
+            let name = envelope.destination.to_string();
             match self.store.place_new(envelope, accepted) {
                 // Accepted by a session that died before its journal was gone.
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
+                // One address that cannot be written to must not keep back all others for ever.
+                Err(StoreError::NotDirectory { path }) => {
+                    let path = path.display().to_string();
+                    let why = "it is not a directory: a notice could not be accepted";
+                    self.foreign(&path, &format!("{why} for `{name}` and is lost"));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -319,7 +331,14 @@ impl<'a> FileSession<'a> {
                 }
                 return Ok(Got::Nothing);
             }
-            Err(source) => return Err(io_error("read", &path, source)),
+            Err(error) => {
+                // A bad sector, or a mode that somebody changed: it costs one item.
+                self.foreign(
+                    &relative,
+                    &format!("cannot read it: {error}; it was left as it is"),
+                );
+                return Ok(Got::Nothing);
+            }
         };
         let checked = Item::parse(&bytes).and_then(|parsed| {
             parsed.item.check_place(&place.destination, place.id)?;
@@ -459,7 +478,20 @@ impl<'a> FileSession<'a> {
             .entry(destination.clone())
             .or_insert_with(|| Window::new(destination.clone()));
         let before = std::mem::take(&mut window.listed);
-        let listing = window.fill(self.store, now)?;
+        let listing = match window.fill(self.store, now) {
+            // A directory that cannot be read costs its own destination's items their turn.
+            Err(StoreError::Io {
+                op: "list" | "look at",
+                path,
+                source,
+            }) => {
+                window.give_up();
+                let path = path.display().to_string();
+                self.foreign(&path, &format!("cannot read it: {source}"));
+                return Ok(());
+            }
+            other => other?,
+        };
         for dir in before {
             // Made, filled and emptied by the lock's owner alone; one that is not empty stays.
             drop(self.store.disk.remove_dir(&self.store.path(&dir)));
@@ -511,6 +543,9 @@ impl<'a> FileSession<'a> {
         let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
         let mut group_bytes = 0;
         for want in wants {
+            if !self.is_usable(&want.destination) {
+                continue;
+            }
             let (mut taken, mut looks) = (0, 0);
             while (taken < want.items_max || want.items_max == 0)
                 && looks < want.looks_max
@@ -524,6 +559,10 @@ impl<'a> FileSession<'a> {
                     continue;
                 };
                 let standing = item.standing();
+                if place.state == State::Unknown && standing.state != State::Unknown {
+                    self.lost_event(&place, &item, bytes_good, now)?;
+                    continue;
+                }
                 if standing.state != place.state || standing.parked {
                     // A durable event that says where the item went wins over the directory.
                     self.refile(&place, &item, bytes_good)?;
@@ -544,7 +583,7 @@ impl<'a> FileSession<'a> {
         }
         let numbered: Vec<u32> = group
             .iter()
-            .map(|(_, item, _)| item.standing().last_n + 1)
+            .map(|(_, item, _)| item.standing().last_n.saturating_add(1))
             .collect();
         let items = group
             .iter()
@@ -584,6 +623,43 @@ impl<'a> FileSession<'a> {
         }
         self.flush()?;
         Ok(claims)
+    }
+
+    /// Whether a destination's items have somewhere to go. One that is not usable is told of, and
+    /// counts as having nothing due.
+    fn is_usable(&mut self, destination: &DestName) -> bool {
+        if self.windows.contains_key(destination) {
+            return true;
+        }
+        if self.unusable.contains(destination) {
+            return false;
+        }
+        let Err(error) = self.store.check_destination(destination.as_str()) else {
+            return true;
+        };
+        self.unusable.insert(destination.clone());
+        let why = format!("{error}; nothing is sent to `{destination}`");
+        self.met.foreign.push(why);
+        false
+    }
+
+    /// An item lies where only an attempt can have brought it, and its events know of none: that
+    /// event is lost. It may have been acted on, so a person looks.
+    fn lost_event(
+        &mut self,
+        place: &Place,
+        item: &Item,
+        bytes_good: u64,
+        now: UnixMs,
+    ) -> Result<(), StoreError> {
+        let mut event = Event::new(EventKind::Attempt, now, State::Unknown);
+        event.n = Some(item.standing().last_n.saturating_add(1));
+        event.outcome = Some(OutcomeKind::Interrupted);
+        event.reason = Some(Reason::INTERRUPTED);
+        event.note = Some("its last event was damaged and is lost".to_owned());
+        let number = item.events.len() + 1;
+        let notices = Notice::of(item, &event, number, &self.told_of_corrupt);
+        self.move_with_event(place, item, bytes_good, event, notices)
     }
 
     /// Items in the directory itself of unknown: a dead owner was sending them.
@@ -784,13 +860,15 @@ impl Session for FileSession<'_> {
     }
 
     fn is_exhausted(&self, destination: &DestName) -> bool {
-        self.windows
-            .get(destination)
-            .is_some_and(Window::is_exhausted)
+        let window = self.windows.get(destination);
+        self.unusable.contains(destination) || window.is_some_and(Window::is_exhausted)
     }
 
     fn left(&mut self, destination: &DestName, now: UnixMs) -> Result<u64, StoreError> {
         self.guard(|session| {
+            if !session.is_usable(destination) {
+                return Ok(0);
+            }
             if !session.windows.contains_key(destination) {
                 session.fill(destination, now)?;
             }

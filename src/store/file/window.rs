@@ -83,6 +83,11 @@ impl Window {
         self.names.insert(at, name);
     }
 
+    /// Lists nothing more.
+    pub(super) fn give_up(&mut self) {
+        self.complete = true;
+    }
+
     /// Whether nothing is left to list.
     pub(super) fn is_exhausted(&self) -> bool {
         self.complete && self.names.is_empty()
