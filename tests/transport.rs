@@ -677,6 +677,20 @@ fn secrets_go_out_and_never_come_back() {
 }
 
 #[test]
+fn no_part_of_a_secret_is_kept_where_a_body_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = SecretRef::File(file(&dir, "secret", "s3cr3t-value"));
+    let filler = "x".repeat(64 * 1024 - 10);
+    let echo = Reply::status(400).body(format!("{filler}s3cr3t-value"));
+    let receiver = Receiver::start(vec![echo]);
+    let mut to = destination(&receiver.url());
+    to.auth = Some(Auth::Bearer(secret));
+    let answer = answer(send(to, item("POST", "/v1/x", b"{}")));
+    assert!(answer.cut);
+    assert!(answer.body.ends_with(b"x[secret]"));
+}
+
+#[test]
 fn what_cannot_be_made_is_not_sent() {
     let receiver = Receiver::start(vec![]);
     let dir = tempfile::tempdir().unwrap();

@@ -297,7 +297,7 @@ impl Ready {
         Answer {
             status,
             headers,
-            body: self.redactor.bytes(body),
+            body: self.redactor.bytes(body, cut),
             cut,
         }
     }
