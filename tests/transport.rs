@@ -676,6 +676,65 @@ fn secrets_go_out_and_never_come_back() {
     }
 }
 
+/// The limit belongs to the process, so the case runs in one of its own.
+#[test]
+fn a_shortage_of_descriptors_is_no_fault_of_an_item() {
+    const URL: &str = "TICKPOST_TEST_URL";
+    const SECRET: &str = "TICKPOST_TEST_SECRET";
+    if let Ok(url) = std::env::var(URL) {
+        let mut to = destination(&url);
+        to.auth = Some(Auth::Bearer(SecretRef::File(
+            std::env::var(SECRET).unwrap().into(),
+        )));
+        let mut taken = Vec::new();
+        while let Ok(file) = std::fs::File::open("/") {
+            taken.push(file);
+        }
+        // From not one descriptor left to more than enough.
+        loop {
+            let outcome = send(to.clone(), item("POST", "/v1/x", b"{}"));
+            if outcome.kind() == OutcomeKind::Answered {
+                return;
+            }
+            assert_class(&outcome, &[Class::ConnectUnreachable], "a shortage");
+            taken.pop().unwrap();
+        }
+    }
+    let receiver = Receiver::start(vec![]);
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 40 && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_shortage_of_descriptors_is_no_fault_of_an_item",
+        ])
+        .env(URL, receiver.url())
+        .env(SECRET, file(&dir, "secret", "s3cr3t-value"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+        "{output:?}"
+    );
+    assert_eq!(receiver.arrivals().len(), 1);
+}
+
+#[test]
+fn no_part_of_a_secret_is_kept_where_a_body_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = SecretRef::File(file(&dir, "secret", "s3cr3t-value"));
+    let filler = "x".repeat(64 * 1024 - 10);
+    let echo = Reply::status(400).body(format!("{filler}s3cr3t-value"));
+    let receiver = Receiver::start(vec![echo]);
+    let mut to = destination(&receiver.url());
+    to.auth = Some(Auth::Bearer(secret));
+    let answer = answer(send(to, item("POST", "/v1/x", b"{}")));
+    assert!(answer.cut);
+    assert!(answer.body.ends_with(b"x[secret]"));
+}
+
 #[test]
 fn what_cannot_be_made_is_not_sent() {
     let receiver = Receiver::start(vec![]);

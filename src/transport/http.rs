@@ -16,7 +16,9 @@
 //! first item goes out.
 
 use std::collections::HashMap;
-use std::fs;
+use std::error::Error;
+use std::fmt::Display;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,13 +40,16 @@ use super::secret::{self, Credential, Redactor};
 use super::{Send as Attempt, Sent, Transport};
 use crate::config::{Destination, Tls};
 use crate::model::ids::DestName;
-use crate::model::outcome::{Answer, Outcome, TransportClass};
+use crate::model::outcome::{Answer, Failure, Outcome, TransportClass};
 
 /// At most so much of a response body is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// Larger items are made into requests beside the network, not on its thread.
 const LARGE_ITEM_BYTES: usize = 256 * 1024;
+
+/// A helper thread outlives every tick.
+const HELPER_IDLE_MAX: Duration = Duration::from_hours(24);
 
 /// Sends over HTTP. Costs nothing before the first send.
 #[derive(Debug)]
@@ -94,10 +99,16 @@ impl Transport for HttpTransport {
         match network {
             Ok(begun) => {
                 if let Err(back) = begun.send(Begun { attempt, report }) {
-                    back.0.report.local("the network thread has ended");
+                    let why = refused("the network thread has ended");
+                    back.0.report.tell(Outcome::NotSent(why));
                 }
             }
-            Err(why) => report.local(why.as_str()),
+            // As with a network that is down: nothing was sent, and a later tick may find more
+            // descriptors and threads.
+            Err(why) => report.tell(Outcome::failed(
+                TransportClass::ConnectUnreachable,
+                why.as_str(),
+            )),
         }
     }
 
@@ -117,10 +128,6 @@ struct Report {
 impl Report {
     fn tell(mut self, outcome: Outcome) {
         self.send(outcome);
-    }
-
-    fn local(self, why: impl Into<String>) {
-        self.tell(Outcome::failed(TransportClass::LocalError, why));
     }
 
     fn send(&mut self, outcome: Outcome) {
@@ -148,7 +155,12 @@ fn start() -> io::Result<UnboundedSender<Begun>> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
+        .thread_keep_alive(HELPER_IDLE_MAX)
         .build()?;
+    // tokio panics where it has no helper thread and the system gives none. So one is started
+    // now, after a look whether there is one to be had, and stays.
+    thread::Builder::new().spawn(|| ())?;
+    drop(runtime.spawn_blocking(|| ()));
     let (begun, queue) = unbounded_channel();
     thread::Builder::new()
         .name("network".to_owned())
@@ -176,7 +188,7 @@ struct Ready {
 }
 
 /// A destination's client and secret, or why there is none.
-type Slot = Arc<OnceCell<Result<Arc<Ready>, String>>>;
+type Slot = Arc<OnceCell<Result<Arc<Ready>, Failure>>>;
 
 /// Every destination in use, prepared when its first item goes out.
 #[derive(Default)]
@@ -195,24 +207,38 @@ async fn outcome_of(attempt: Attempt, slot: &Slot) -> Outcome {
         // Reads files, and a proof of many roots takes milliseconds.
         spawn_blocking(move || Ready::of(&destination).map(Arc::new))
             .await
-            .unwrap_or_else(|error| Err(format!("cannot prepare the destination: {error}")))
+            .unwrap_or_else(|error| {
+                Err(refused(format!("cannot prepare the destination: {error}")))
+            })
     };
     match slot.get_or_init(prepare).await {
         Ok(ready) => ready.outcome_of(attempt).await,
-        Err(why) => local(why.as_str()),
+        Err(why) => Outcome::NotSent(why.clone()),
     }
 }
 
-fn local(why: impl Into<String>) -> Outcome {
-    Outcome::failed(TransportClass::LocalError, why)
+/// A failure that stays until somebody puts it right.
+fn refused(why: impl Into<String>) -> Failure {
+    Failure {
+        class: TransportClass::LocalError,
+        detail: why.into(),
+    }
+}
+
+/// A failure of this side; of what kind, its cause tells.
+fn failed(what: impl Display, cause: &(dyn Error + 'static)) -> Failure {
+    Failure {
+        class: phase::local_class(cause),
+        detail: format!("{what}{}", phase::words(cause)),
+    }
 }
 
 impl Ready {
-    fn of(destination: &Destination) -> Result<Self, String> {
+    fn of(destination: &Destination) -> Result<Self, Failure> {
         let mut redactor = Redactor::default();
         let mut credential = None;
         if let Some(auth) = &destination.auth {
-            let secret = secret::read(secret::reference(auth)).map_err(|e| phase::words(&e))?;
+            let secret = secret::read(secret::reference(auth)).map_err(|e| failed("", &e))?;
             redactor = Redactor::new(auth, secret.expose_secret());
             credential = Some(Credential::new(auth, secret.expose_secret()));
         }
@@ -244,7 +270,7 @@ impl Ready {
         };
         let (request, marker) = match made {
             Ok(request) => request,
-            Err(why) => return local(self.redactor.text(why)),
+            Err(why) => return Outcome::NotSent(refused(self.redactor.text(why))),
         };
         match self.client.execute(request).await {
             Ok(response) => Outcome::Answered(self.answer(response).await),
@@ -297,7 +323,7 @@ impl Ready {
         Answer {
             status,
             headers,
-            body: self.redactor.bytes(body),
+            body: self.redactor.bytes(body, cut),
             cut,
         }
     }
@@ -381,7 +407,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
 
 /// A client that does nothing by itself. Each line takes a way of sending twice, or of not
 /// knowing what was sent, out of it.
-fn client(destination: &Destination) -> Result<reqwest::Client, String> {
+fn client(destination: &Destination) -> Result<reqwest::Client, Failure> {
     let connect = Duration::from_millis(destination.connect_timeout_ms.max(1));
     // Later than the connect timeout in every case, so that the one can be told from the other.
     let total = connect + Duration::from_millis(destination.response_timeout_ms.max(1));
@@ -395,7 +421,7 @@ fn client(destination: &Destination) -> Result<reqwest::Client, String> {
         .timeout(total);
     if let Some(proxy) = &destination.proxy {
         let proxy = reqwest::Proxy::all(proxy.clone())
-            .map_err(|error| format!("proxy: {}", phase::words(&error.without_url())))?;
+            .map_err(|error| failed("proxy: ", &error.without_url()))?;
         builder = builder.proxy(proxy);
     }
     let is_https = |url: &url::Url| url.scheme() == "https";
@@ -407,20 +433,26 @@ fn client(destination: &Destination) -> Result<reqwest::Client, String> {
         // The system's roots take longer to read than a request to send.
         builder.tls_certs_only([])
     };
-    builder
-        .build()
-        .map_err(|error| format!("cannot set up TLS: {}", phase::words(&error.without_url())))
+    builder.build().map_err(|error| {
+        let mut why = failed("cannot set up TLS: ", &error.without_url());
+        // The reader of the system's roots does not say why it found none.
+        if let Err(error) = File::open("/") {
+            why.class = phase::local_class(&error);
+        }
+        why
+    })
 }
 
 fn with_tls(
     mut builder: reqwest::ClientBuilder,
     tls: &Tls,
-) -> Result<reqwest::ClientBuilder, String> {
+) -> Result<reqwest::ClientBuilder, Failure> {
     if let Some(path) = &tls.ca_file {
         let roots = reqwest::Certificate::from_pem_bundle(&read(path)?)
-            .map_err(|error| format!("ca_file {}: {}", path.display(), phase::words(&error)))?;
+            .map_err(|error| failed(format_args!("ca_file {}: ", path.display()), &error))?;
         if roots.is_empty() {
-            return Err(format!("ca_file {} holds no certificate", path.display()));
+            let why = format!("ca_file {} holds no certificate", path.display());
+            return Err(refused(why));
         }
         builder = builder.tls_certs_merge(roots);
     }
@@ -431,12 +463,12 @@ fn with_tls(
             pem.extend(read(key)?);
         }
         let identity = reqwest::Identity::from_pem(&pem)
-            .map_err(|error| format!("client_cert {}: {}", path.display(), phase::words(&error)))?;
+            .map_err(|error| failed(format_args!("client_cert {}: ", path.display()), &error))?;
         builder = builder.identity(identity);
     }
     Ok(builder)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| failed(format_args!("cannot read {}: ", path.display()), &error))
 }

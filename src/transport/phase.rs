@@ -3,6 +3,7 @@
 //! | seen | told |
 //! |---|---|
 //! | the request could not be built | not sent |
+//! | this machine is short of descriptors or memory, before the request | not sent |
 //! | the connection could not be made (DNS, TCP, proxy, TLS) | not sent |
 //! | a body that is not empty was dropped without having been asked for | not sent |
 //! | anything else | maybe sent |
@@ -12,6 +13,8 @@
 
 use std::error::Error;
 use std::io;
+
+use rustix::io::Errno;
 
 use super::body::Progress;
 use crate::model::outcome::{Outcome, TransportClass};
@@ -36,7 +39,7 @@ pub(super) fn outcome(error: reqwest::Error, seen: Seen) -> Outcome {
 
 fn class(error: &reqwest::Error, seen: Seen) -> TransportClass {
     if error.is_builder() {
-        TransportClass::LocalError
+        local_class(error)
     } else if error.is_connect() {
         connecting(error, seen)
     } else if seen.body == Some(Progress::NeverAsked) {
@@ -52,6 +55,27 @@ fn class(error: &reqwest::Error, seen: Seen) -> TransportClass {
     }
 }
 
+/// What could not be made ready on this side. A shortage passes, and is no fault of the item or
+/// of its destination: it is like a network that is down. The rest waits for a person.
+pub(super) fn local_class(error: &(dyn Error + 'static)) -> TransportClass {
+    if is_shortage(error) {
+        TransportClass::ConnectUnreachable
+    } else {
+        TransportClass::LocalError
+    }
+}
+
+/// This machine, or this process by its limits, has no descriptor or no memory left.
+fn is_shortage(error: &(dyn Error + 'static)) -> bool {
+    const SHORT: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    walk(error, &mut |error| {
+        error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error)
+            .is_some_and(|code| SHORT.iter().any(|short| short.raw_os_error() == code))
+    })
+}
+
 /// The connection was not made.
 fn connecting(error: &reqwest::Error, seen: Seen) -> TransportClass {
     if let Some(tls) = find::<rustls::Error>(error) {
@@ -60,6 +84,9 @@ fn connecting(error: &reqwest::Error, seen: Seen) -> TransportClass {
         } else {
             TransportClass::TlsHandshakeFailed
         };
+    }
+    if is_shortage(error) {
+        return TransportClass::ConnectUnreachable;
     }
     let tunnel = says(error, "tunnel error");
     let tcp = says(error, "tcp connect error");
