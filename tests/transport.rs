@@ -185,6 +185,7 @@ fn a_connection_and_no_answer() {
                 Class::ClosedBeforeWrite,
                 Class::ClosedNoResponse,
                 Class::ResetAfterSend,
+                Class::WriteInterrupted,
             ],
         ),
         (
@@ -196,6 +197,7 @@ fn a_connection_and_no_answer() {
                 Class::ClosedBeforeWrite,
                 Class::ClosedNoResponse,
                 Class::ResetAfterSend,
+                Class::WriteInterrupted,
             ],
         ),
         (

@@ -35,8 +35,9 @@ use tokio::task::{spawn_blocking, yield_now};
 
 use super::body::{Marked, Marker, Progress};
 use super::phase::{self, Seen};
+use super::redact::Redactor;
 use super::request::{Assembled, assemble};
-use super::secret::{self, Credential, Redactor};
+use super::secret::{self, Credential};
 use super::{Send as Attempt, Sent, Transport};
 use crate::config::{Destination, Tls};
 use crate::model::ids::DestName;

@@ -1,34 +1,25 @@
 //! What the owner of the lock does: every move is a journal record first, a rename after.
 
+mod due;
+mod waiting;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::Arc;
 
 use super::super::disk::{Kind, Lock};
 use super::super::{
     Claimed, Decision, Found, Interrupted, Memory, Met, Owner, Session, SetAside, StoreError, Want,
 };
-use super::journal::{
-    CarriedClaim, ClaimRecord, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error,
-};
-use super::layout::{self, Place, Slot, slot_dir};
+use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
+use super::layout::{Place, Slot};
 use super::window::Window;
 use super::{FileStore, ITEM_BYTES_MAX, reader, replay};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
-use crate::model::outcome::OutcomeKind;
-use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, UnixMs};
-
-/// The journal's space that is set aside for the settle of one item, in bytes: its event with a
-/// response of 2 KiB, in JSON, and its notices.
-const SETTLE_BYTES: u64 = 8 * 1024;
-
-/// How many bytes of items one group holds in memory.
-const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// An item in hand: claimed and not settled.
 struct InHand {
@@ -472,222 +463,6 @@ impl<'a> FileSession<'a> {
         }
     }
 
-    fn fill(&mut self, destination: &DestName, now: UnixMs) -> Result<(), StoreError> {
-        let window = self
-            .windows
-            .entry(destination.clone())
-            .or_insert_with(|| Window::new(destination.clone()));
-        let before = std::mem::take(&mut window.listed);
-        let listing = match window.fill(self.store, now) {
-            // A directory that cannot be read costs its own destination's items their turn.
-            Err(StoreError::Io {
-                op: "list" | "look at",
-                path,
-                source,
-            }) => {
-                window.give_up();
-                let path = path.display().to_string();
-                self.foreign(&path, &format!("cannot read it: {source}"));
-                return Ok(());
-            }
-            other => other?,
-        };
-        for dir in before {
-            // Made, filled and emptied by the lock's owner alone; one that is not empty stays.
-            drop(self.store.disk.remove_dir(&self.store.path(&dir)));
-        }
-        for path in listing.foreign {
-            self.foreign(&path, "it does not belong here; it was left as it is");
-        }
-        for place in listing.to_file {
-            let Got::Item(item, bytes_good) = self.get(&place)? else {
-                continue;
-            };
-            let stays = !self.refile(&place, &item, bytes_good)?;
-            if let (true, Some(window)) =
-                (stays && item.is_due(now), self.windows.get_mut(destination))
-            {
-                // Its file's time lies ahead, and the item itself names none.
-                window.add(&place, now.minute());
-            }
-        }
-        Ok(())
-    }
-
-    fn next_due(
-        &mut self,
-        destination: &DestName,
-        now: UnixMs,
-    ) -> Result<Option<Place>, StoreError> {
-        loop {
-            if let Some(window) = self.windows.get_mut(destination) {
-                if let Some(place) = window.next() {
-                    return Ok(Some(place));
-                }
-                if window.is_exhausted() {
-                    return Ok(None);
-                }
-            }
-            self.flush()?;
-            self.fill(destination, now)?;
-        }
-    }
-
-    fn claim_group(
-        &mut self,
-        wants: &[Want],
-        now: UnixMs,
-        decide: &mut dyn FnMut(&Item) -> Decision,
-    ) -> Result<Vec<Claimed>, StoreError> {
-        self.now = now;
-        let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
-        let mut group_bytes = 0;
-        for want in wants {
-            if !self.is_usable(&want.destination) {
-                continue;
-            }
-            let (mut taken, mut looks) = (0, 0);
-            while (taken < want.items_max || want.items_max == 0)
-                && looks < want.looks_max
-                && group_bytes < GROUP_BYTES_MAX
-            {
-                looks += 1;
-                let Some(place) = self.next_due(&want.destination, now)? else {
-                    break;
-                };
-                let Got::Item(item, bytes_good) = self.get(&place)? else {
-                    continue;
-                };
-                let standing = item.standing();
-                if place.state == State::Unknown && standing.state != State::Unknown {
-                    self.lost_event(&place, &item, bytes_good, now)?;
-                    continue;
-                }
-                if standing.state != place.state || standing.parked {
-                    // A durable event that says where the item went wins over the directory.
-                    self.refile(&place, &item, bytes_good)?;
-                    continue;
-                }
-                let decision = decide(&item);
-                if matches!(decision, Decision::Claim) && taken < want.items_max {
-                    taken += 1;
-                    group_bytes += usize::try_from(bytes_good).unwrap_or(usize::MAX);
-                    group.push((place, item, bytes_good));
-                } else {
-                    self.decide(&place, &item, bytes_good, decision)?;
-                }
-            }
-        }
-        if group.is_empty() {
-            return Ok(Vec::new());
-        }
-        let numbered: Vec<u32> = group
-            .iter()
-            .map(|(_, item, _)| item.standing().last_n.saturating_add(1))
-            .collect();
-        let items = group
-            .iter()
-            .zip(&numbered)
-            .map(|((place, _, _), n)| ClaimRecord {
-                from: place.path(),
-                n: *n,
-            })
-            .collect();
-        let journal = self.journal()?;
-        journal.reserve(SETTLE_BYTES * (group.len() as u64 + 1))?;
-        journal.append(&Record::Claim { at: now, items })?;
-        // The claims are durable from here on, and so is everything settled before.
-        self.write_out()?;
-        let mut claims = Vec::with_capacity(group.len());
-        for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
-            let claimed = from.claimed(n);
-            let aside = replay::move_file(self.store, &from.path(), &claimed.path())?;
-            self.displaced(aside.into_iter().collect())?;
-            let handle = self.next_handle;
-            self.next_handle += 1;
-            self.in_hand.insert(
-                handle,
-                InHand {
-                    from,
-                    claimed,
-                    at: now,
-                    bytes_good,
-                },
-            );
-            claims.push(Claimed {
-                item: Arc::new(*item),
-                n,
-                at: now,
-                handle,
-            });
-        }
-        self.flush()?;
-        Ok(claims)
-    }
-
-    /// Whether a destination's items have somewhere to go. One that is not usable is told of, and
-    /// counts as having nothing due.
-    fn is_usable(&mut self, destination: &DestName) -> bool {
-        if self.windows.contains_key(destination) {
-            return true;
-        }
-        if self.unusable.contains(destination) {
-            return false;
-        }
-        let Err(error) = self.store.check_destination(destination.as_str()) else {
-            return true;
-        };
-        self.unusable.insert(destination.clone());
-        let why = format!("{error}; nothing is sent to `{destination}`");
-        self.met.foreign.push(why);
-        false
-    }
-
-    /// An item lies where only an attempt can have brought it, and its events know of none: that
-    /// event is lost. It may have been acted on, so a person looks.
-    fn lost_event(
-        &mut self,
-        place: &Place,
-        item: &Item,
-        bytes_good: u64,
-        now: UnixMs,
-    ) -> Result<(), StoreError> {
-        let mut event = Event::new(EventKind::Attempt, now, State::Unknown);
-        event.n = Some(item.standing().last_n.saturating_add(1));
-        event.outcome = Some(OutcomeKind::Interrupted);
-        event.reason = Some(Reason::INTERRUPTED);
-        event.note = Some("its last event was damaged and is lost".to_owned());
-        let number = item.events.len() + 1;
-        let notices = Notice::of(item, &event, number, &self.told_of_corrupt);
-        self.move_with_event(place, item, bytes_good, event, notices)
-    }
-
-    /// Items in the directory itself of unknown: a dead owner was sending them.
-    fn interrupted_places(&mut self) -> Result<Vec<Place>, StoreError> {
-        let mut places = Vec::new();
-        for destination in self.destination_names(&[State::Unknown])? {
-            let top = slot_dir(State::Unknown, destination.as_str(), Slot::Root);
-            let mut foreign = Vec::new();
-            self.store.list(&top, &mut |name, kind| match (
-                kind,
-                layout::parse_name(name.to_str().unwrap_or_default()),
-            ) {
-                (Kind::File, Some((id, Some(n)))) => places.push(Place {
-                    state: State::Unknown,
-                    destination: destination.to_string(),
-                    slot: Slot::Claimed(n),
-                    id,
-                }),
-                (Kind::Directory, _) => {}
-                _ => foreign.push(format!("{top}/{}", name.display())),
-            })?;
-            for path in foreign {
-                self.foreign(&path, "it does not belong here; it was left as it is");
-            }
-        }
-        Ok(places)
-    }
-
     fn destination_names(&mut self, states: &[State]) -> Result<Vec<DestName>, StoreError> {
         let mut names = std::collections::BTreeSet::new();
         let mut foreign = Vec::new();
@@ -706,135 +481,6 @@ impl<'a> FileSession<'a> {
             self.foreign(&path, "it does not belong here; it was left as it is");
         }
         Ok(names.into_iter().collect())
-    }
-
-    fn recover_all(
-        &mut self,
-        decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
-    ) -> Result<u64, StoreError> {
-        let mut recovered = 0;
-        // What this session is sending was not interrupted.
-        let own: HashSet<Place> = self.in_hand.values().map(|h| h.claimed.clone()).collect();
-        for place in self.interrupted_places()? {
-            if own.contains(&place) {
-                continue;
-            }
-            let Slot::Claimed(n) = place.slot else {
-                continue;
-            };
-            let Got::Item(item, bytes_good) = self.get(&place)? else {
-                continue;
-            };
-            let standing = item.standing();
-            if standing.last_n >= n {
-                // The attempt was settled; only the rename is missing.
-                self.refile(&place, &item, bytes_good)?;
-                continue;
-            }
-            let claimed_at = match self.claimed_at.get(&place.id) {
-                Some(at) => *at,
-                None => self.leftover_claim(&place, standing.updated_at)?,
-            };
-            let interrupted = Interrupted {
-                item: *item,
-                n,
-                claimed_at,
-            };
-            let (event, notices) = decide(&interrupted);
-            self.move_with_event(&place, &interrupted.item, bytes_good, event, notices)?;
-            recovered += 1;
-        }
-        self.flush()?;
-        Ok(recovered)
-    }
-
-    /// When an item was claimed that a tick left behind in good order: that tick set the file's
-    /// time to it. A time that cannot be is replaced by the earliest that can.
-    fn leftover_claim(&self, place: &Place, earliest: UnixMs) -> Result<UnixMs, StoreError> {
-        let path = self.store.path(&place.path());
-        let meta = self
-            .store
-            .disk
-            .stat(&path)
-            .map_err(|source| io_error("look at", &path, source))?;
-        let fits = meta.mtime >= earliest && meta.mtime <= self.now;
-        Ok(if fits { meta.mtime } else { earliest })
-    }
-
-    /// Held items with a minute that has come.
-    fn waking_places(
-        &mut self,
-        destination: &DestName,
-        now: UnixMs,
-        items_max: usize,
-    ) -> Result<Vec<Place>, StoreError> {
-        let top = slot_dir(State::Held, destination.as_str(), Slot::Root);
-        match self.store.disk.stat(&self.store.path(&top)) {
-            // On most file systems a directory without subdirectories has two names: then the
-            // held items without a time, which may be many, need not be listed.
-            Ok(meta) if meta.nlink == 2 => return Ok(Vec::new()),
-            Ok(_) => {}
-            Err(_) => return Ok(Vec::new()),
-        }
-        let mut minutes = Vec::new();
-        self.store.list(&top, &mut |name, kind| {
-            let slot = layout::parse_slot(name.to_str().unwrap_or_default());
-            if let (Kind::Directory, Some(Slot::Minute(at))) = (kind, slot)
-                && at <= now
-            {
-                minutes.push(at);
-            }
-        })?;
-        minutes.sort();
-        let mut places = Vec::new();
-        for at in minutes {
-            let dir = slot_dir(State::Held, destination.as_str(), Slot::Minute(at));
-            let before = places.len();
-            self.store.list(&dir, &mut |name, kind| {
-                let parsed = layout::parse_name(name.to_str().unwrap_or_default());
-                if let (Kind::File, Some((id, None))) = (kind, parsed) {
-                    places.push(Place {
-                        state: State::Held,
-                        destination: destination.to_string(),
-                        slot: Slot::Minute(at),
-                        id,
-                    });
-                }
-            })?;
-            if places.len() == before {
-                drop(self.store.disk.remove_dir(&self.store.path(&dir)));
-            }
-            if places.len() >= items_max {
-                places.truncate(items_max);
-                break;
-            }
-        }
-        Ok(places)
-    }
-
-    /// Gives held items to `decide`; with `due`, only those whose turn has come by then.
-    fn offer(
-        &mut self,
-        places: &[Place],
-        due: Option<UnixMs>,
-        decide: &mut dyn FnMut(&Item) -> Decision,
-    ) -> Result<u64, StoreError> {
-        let mut moved = 0;
-        for place in places {
-            if let Got::Item(item, bytes_good) = self.get(place)? {
-                let misplaced = item.standing().state != place.state;
-                if misplaced || due.is_some_and(|now| !item.is_due(now)) {
-                    self.refile(place, &item, bytes_good)?;
-                    continue;
-                }
-                let decision = decide(&item);
-                let settles = matches!(decision, Decision::Settle(..));
-                self.decide(place, &item, bytes_good, decision)?;
-                moved += u64::from(settles);
-            }
-        }
-        self.flush()?;
-        Ok(moved)
     }
 }
 

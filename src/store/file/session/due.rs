@@ -1,0 +1,217 @@
+//! What is due: listing it, and claiming a group of it.
+
+use std::sync::Arc;
+
+use super::super::super::{Claimed, Decision, StoreError, Want};
+use super::super::journal::{ClaimRecord, Record};
+use super::super::layout::Place;
+use super::super::replay;
+use super::super::window::Window;
+use super::{FileSession, Got, InHand};
+use crate::model::event::{Event, EventKind};
+use crate::model::ids::DestName;
+use crate::model::item::Item;
+use crate::model::notice::Notice;
+use crate::model::outcome::OutcomeKind;
+use crate::model::reason::Reason;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+
+/// The journal's space that is set aside for the settle of one item, in bytes: its event with a
+/// response of 2 KiB, in JSON, and its notices.
+const SETTLE_BYTES: u64 = 8 * 1024;
+
+/// How many bytes of items one group holds in memory.
+const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl FileSession<'_> {
+    /// Whether a destination's items have somewhere to go. One that is not usable is told of, and
+    /// counts as having nothing due.
+    pub(super) fn is_usable(&mut self, destination: &DestName) -> bool {
+        if self.windows.contains_key(destination) {
+            return true;
+        }
+        if self.unusable.contains(destination) {
+            return false;
+        }
+        let Err(error) = self.store.check_destination(destination.as_str()) else {
+            return true;
+        };
+        self.unusable.insert(destination.clone());
+        let why = format!("{error}; nothing is sent to `{destination}`");
+        self.met.foreign.push(why);
+        false
+    }
+
+    pub(super) fn fill(&mut self, destination: &DestName, now: UnixMs) -> Result<(), StoreError> {
+        let window = self
+            .windows
+            .entry(destination.clone())
+            .or_insert_with(|| Window::new(destination.clone()));
+        let before = std::mem::take(&mut window.listed);
+        let listing = match window.fill(self.store, now) {
+            // A directory that cannot be read costs its own destination's items their turn.
+            Err(StoreError::Io {
+                op: "list" | "look at",
+                path,
+                source,
+            }) => {
+                window.give_up();
+                let path = path.display().to_string();
+                self.foreign(&path, &format!("cannot read it: {source}"));
+                return Ok(());
+            }
+            other => other?,
+        };
+        for dir in before {
+            // Made, filled and emptied by the lock's owner alone; one that is not empty stays.
+            drop(self.store.disk.remove_dir(&self.store.path(&dir)));
+        }
+        for path in listing.foreign {
+            self.foreign(&path, "it does not belong here; it was left as it is");
+        }
+        for place in listing.to_file {
+            let Got::Item(item, bytes_good) = self.get(&place)? else {
+                continue;
+            };
+            let stays = !self.refile(&place, &item, bytes_good)?;
+            if let (true, Some(window)) =
+                (stays && item.is_due(now), self.windows.get_mut(destination))
+            {
+                // Its file's time lies ahead, and the item itself names none.
+                window.add(&place, now.minute());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn next_due(
+        &mut self,
+        destination: &DestName,
+        now: UnixMs,
+    ) -> Result<Option<Place>, StoreError> {
+        loop {
+            if let Some(window) = self.windows.get_mut(destination) {
+                if let Some(place) = window.next() {
+                    return Ok(Some(place));
+                }
+                if window.is_exhausted() {
+                    return Ok(None);
+                }
+            }
+            self.flush()?;
+            self.fill(destination, now)?;
+        }
+    }
+
+    pub(super) fn claim_group(
+        &mut self,
+        wants: &[Want],
+        now: UnixMs,
+        decide: &mut dyn FnMut(&Item) -> Decision,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.now = now;
+        let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
+        let mut group_bytes = 0;
+        for want in wants {
+            if !self.is_usable(&want.destination) {
+                continue;
+            }
+            let (mut taken, mut looks) = (0, 0);
+            while (taken < want.items_max || want.items_max == 0)
+                && looks < want.looks_max
+                && group_bytes < GROUP_BYTES_MAX
+            {
+                looks += 1;
+                let Some(place) = self.next_due(&want.destination, now)? else {
+                    break;
+                };
+                let Got::Item(item, bytes_good) = self.get(&place)? else {
+                    continue;
+                };
+                let standing = item.standing();
+                if place.state == State::Unknown && standing.state != State::Unknown {
+                    self.lost_event(&place, &item, bytes_good, now)?;
+                    continue;
+                }
+                if standing.state != place.state || standing.parked {
+                    // A durable event that says where the item went wins over the directory.
+                    self.refile(&place, &item, bytes_good)?;
+                    continue;
+                }
+                let decision = decide(&item);
+                if matches!(decision, Decision::Claim) && taken < want.items_max {
+                    taken += 1;
+                    group_bytes += usize::try_from(bytes_good).unwrap_or(usize::MAX);
+                    group.push((place, item, bytes_good));
+                } else {
+                    self.decide(&place, &item, bytes_good, decision)?;
+                }
+            }
+        }
+        if group.is_empty() {
+            return Ok(Vec::new());
+        }
+        let numbered: Vec<u32> = group
+            .iter()
+            .map(|(_, item, _)| item.standing().last_n.saturating_add(1))
+            .collect();
+        let items = group
+            .iter()
+            .zip(&numbered)
+            .map(|((place, _, _), n)| ClaimRecord {
+                from: place.path(),
+                n: *n,
+            })
+            .collect();
+        let journal = self.journal()?;
+        journal.reserve(SETTLE_BYTES * (group.len() as u64 + 1))?;
+        journal.append(&Record::Claim { at: now, items })?;
+        // The claims are durable from here on, and so is everything settled before.
+        self.write_out()?;
+        let mut claims = Vec::with_capacity(group.len());
+        for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
+            let claimed = from.claimed(n);
+            let aside = replay::move_file(self.store, &from.path(), &claimed.path())?;
+            self.displaced(aside.into_iter().collect())?;
+            let handle = self.next_handle;
+            self.next_handle += 1;
+            self.in_hand.insert(
+                handle,
+                InHand {
+                    from,
+                    claimed,
+                    at: now,
+                    bytes_good,
+                },
+            );
+            claims.push(Claimed {
+                item: Arc::new(*item),
+                n,
+                at: now,
+                handle,
+            });
+        }
+        self.flush()?;
+        Ok(claims)
+    }
+
+    /// An item lies where only an attempt can have brought it, and its events know of none: that
+    /// event is lost. It may have been acted on, so a person looks.
+    pub(super) fn lost_event(
+        &mut self,
+        place: &Place,
+        item: &Item,
+        bytes_good: u64,
+        now: UnixMs,
+    ) -> Result<(), StoreError> {
+        let mut event = Event::new(EventKind::Attempt, now, State::Unknown);
+        event.n = Some(item.standing().last_n.saturating_add(1));
+        event.outcome = Some(OutcomeKind::Interrupted);
+        event.reason = Some(Reason::INTERRUPTED);
+        event.note = Some("its last event was damaged and is lost".to_owned());
+        let number = item.events.len() + 1;
+        let notices = Notice::of(item, &event, number, &self.told_of_corrupt);
+        self.move_with_event(place, item, bytes_good, event, notices)
+    }
+}
