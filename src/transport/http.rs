@@ -37,8 +37,9 @@ use tokio::task::{spawn_blocking, yield_now};
 
 use super::body::{Marked, Marker, Progress};
 use super::phase::{self, Seen};
+use super::redact::Redactor;
 use super::request::{Assembled, assemble};
-use super::secret::{self, Credential, Redactor};
+use super::secret::{self, Credential};
 use super::{Send as Attempt, Sent, Transport};
 use crate::config::{Destination, Tls};
 use crate::model::ids::DestName;
@@ -129,8 +130,7 @@ impl Transport for HttpTransport {
                     back.0.report.tell(Outcome::NotSent(why));
                 }
             }
-            // As with a network that is down: nothing was sent, and a later tick may find more
-            // descriptors and threads.
+            // Like a network that is down: a later tick may find more descriptors and threads.
             Err(why) => report.tell(Outcome::failed(
                 TransportClass::ConnectUnreachable,
                 format!("cannot start the network: {why}"),

@@ -3,6 +3,7 @@
 mod body;
 mod http;
 mod phase;
+mod redact;
 pub mod request;
 pub mod secret;
 
