@@ -196,6 +196,7 @@ fn a_connection_and_no_answer() {
             vec![
                 Class::ConnectUnreachable,
                 Class::ClosedBeforeWrite,
+                Class::WriteInterrupted,
                 Class::ClosedNoResponse,
                 Class::ResetAfterSend,
             ],
