@@ -11,10 +11,12 @@ mod make;
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tickpost::config::{Auth, Destination, SecretRef};
@@ -195,6 +197,7 @@ fn a_connection_and_no_answer() {
             vec![
                 Class::ConnectUnreachable,
                 Class::ClosedBeforeWrite,
+                Class::WriteInterrupted,
                 Class::ClosedNoResponse,
                 Class::ResetAfterSend,
                 Class::WriteInterrupted,
@@ -835,6 +838,54 @@ fn sends_run_side_by_side() {
     let effects = receiver.effects();
     assert_eq!(effects.len(), 49);
     assert!(effects.values().all(|effect| effect.times == 1));
+}
+
+#[test]
+fn a_receiver_that_floods_takes_no_time_from_another() {
+    const FLOODS: u64 = 3;
+    const GOOD: u64 = 40;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (flowing, underway) = mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let flowing = flowing.clone();
+            thread::spawn(move || {
+                let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4096);
+                // An answer ahead of its request would be refused at once.
+                assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+                stream.write_all(interim.as_bytes()).unwrap();
+                flowing.send(()).unwrap();
+                while stream.write_all(interim.as_bytes()).is_ok() {}
+            });
+        }
+    });
+    let receiver = Receiver::start(vec![]);
+    let mut transport = HttpTransport::new();
+    let mut begin = |token, to: &Destination| {
+        transport.begin(Send {
+            token,
+            destination: Arc::new(to.clone()),
+            envelope: Arc::new(item("POST", "/v1/x", b"{}")),
+        });
+    };
+    let mut flood = destination(&url);
+    flood.name = "flood".parse().unwrap();
+    for token in 0..FLOODS {
+        begin(token, &flood);
+    }
+    for _ in 0..FLOODS {
+        underway.recv_timeout(PATIENCE).unwrap();
+    }
+    let good = destination(&receiver.url());
+    for token in FLOODS..FLOODS + GOOD {
+        begin(token, &good);
+    }
+    for _ in 0..GOOD {
+        let sent = transport.next(PATIENCE).unwrap();
+        assert!(sent.token >= FLOODS, "{sent:?}");
+        assert_eq!(answer(sent.outcome).status, 200);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Sending over HTTP/1.1.
 //!
-//! One thread of its own runs the network, so that a caller that waits for a disk never freezes
-//! it: a frozen client uses connections that are closed already and blames the receiver.
+//! Threads of their own run the network, so that a caller that waits for a disk never freezes
+//! it: a frozen client uses connections that are closed already and blames the receiver. Each
+//! destination has one, up to a number, for a receiver can keep a thread busy: an endless row of
+//! interim answers is read by the library without a bound, and others' time would run out.
 //!
 //! # Guarantees
 //!
@@ -46,8 +48,11 @@ use crate::model::outcome::{Answer, Failure, Outcome, TransportClass};
 /// At most so much of a response body is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Larger items are made into requests beside the network, not on its thread.
+/// Larger items are made into requests beside the network, not on its threads.
 const LARGE_ITEM_BYTES: usize = 256 * 1024;
+
+/// So many network threads at most: each takes three descriptors.
+const NETWORKS_MAX: usize = 16;
 
 /// A helper thread outlives every tick.
 const HELPER_IDLE_MAX: Duration = Duration::from_hours(24);
@@ -55,13 +60,15 @@ const HELPER_IDLE_MAX: Duration = Duration::from_hours(24);
 /// Sends over HTTP. Costs nothing before the first send.
 #[derive(Debug)]
 pub struct HttpTransport {
-    /// Nothing before the first send; then the way to the network thread, or why there is none.
-    network: Option<Result<UnboundedSender<Begun>, String>>,
+    /// The ways to the network threads; none before the first send.
+    networks: Vec<UnboundedSender<Begun>>,
+    /// Which of them each destination in use has.
+    lanes: HashMap<DestName, usize>,
     reports: mpsc::Sender<Sent>,
     sent: mpsc::Receiver<Sent>,
 }
 
-/// An attempt on its way to the network thread.
+/// An attempt on its way to a network thread.
 #[derive(Debug)]
 struct Begun {
     attempt: Attempt,
@@ -74,10 +81,32 @@ impl HttpTransport {
     pub fn new() -> Self {
         let (reports, sent) = mpsc::channel();
         Self {
-            network: None,
+            networks: Vec::new(),
+            lanes: HashMap::new(),
             reports,
             sent,
         }
+    }
+
+    /// The way to a destination's network thread. It has its own if there can be one more.
+    fn network(&mut self, destination: &DestName) -> io::Result<&UnboundedSender<Begun>> {
+        let lane = if let Some(lane) = self.lanes.get(destination) {
+            *lane
+        } else {
+            let own = (self.networks.len() < NETWORKS_MAX).then(start);
+            let lane = match own {
+                Some(Ok(network)) => {
+                    self.networks.push(network);
+                    self.networks.len() - 1
+                }
+                Some(Err(error)) if self.networks.is_empty() => return Err(error),
+                // Sharing one is better than none.
+                Some(Err(_)) | None => self.lanes.len() % self.networks.len(),
+            };
+            self.lanes.insert(destination.clone(), lane);
+            lane
+        };
+        Ok(&self.networks[lane])
     }
 }
 
@@ -94,21 +123,17 @@ impl Transport for HttpTransport {
             since: Instant::now(),
             to: Some(self.reports.clone()),
         };
-        let network = self.network.get_or_insert_with(|| {
-            start().map_err(|error| format!("cannot start the network: {error}"))
-        });
-        match network {
+        match self.network(&attempt.destination.name) {
             Ok(begun) => {
                 if let Err(back) = begun.send(Begun { attempt, report }) {
                     let why = refused("the network thread has ended");
                     back.0.report.tell(Outcome::NotSent(why));
                 }
             }
-            // As with a network that is down: nothing was sent, and a later tick may find more
-            // descriptors and threads.
+            // Like a network that is down: a later tick may find more descriptors and threads.
             Err(why) => report.tell(Outcome::failed(
                 TransportClass::ConnectUnreachable,
-                why.as_str(),
+                format!("cannot start the network: {why}"),
             )),
         }
     }
@@ -150,7 +175,7 @@ impl Drop for Report {
     }
 }
 
-/// Starts the network thread. It ends when the returned sender is dropped, and is not waited for:
+/// Starts a network thread. It ends when the returned sender is dropped, and is not waited for:
 /// it may sit in a name lookup that nothing can interrupt.
 fn start() -> io::Result<UnboundedSender<Begun>> {
     let runtime = Builder::new_current_thread()

@@ -3,7 +3,7 @@
 mod body;
 mod http;
 mod phase;
-pub mod redact;
+mod redact;
 pub mod request;
 pub mod secret;
 

@@ -1,4 +1,4 @@
-//! Secrets cut out of what comes back, in whatever spelling a receiver echoes them.
+//! Secrets cut out of what comes back.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
@@ -16,7 +16,7 @@ const MARK: &str = "[secret]";
 /// JSON, HTML and URLs escape it. Which characters are escaped is every library's own choice, so
 /// any mixture counts.
 #[derive(Clone, Debug, Default)]
-pub struct Redactor {
+pub(super) struct Redactor {
     secrets: Vec<SecretString>,
 }
 
@@ -31,8 +31,7 @@ const ESCAPE_BYTES_MAX: usize = 10;
 
 impl Redactor {
     /// A redactor of one authentication.
-    #[must_use]
-    pub fn new(auth: &Auth, secret: &str) -> Self {
+    pub(super) fn new(auth: &Auth, secret: &str) -> Self {
         let mut redactor = Self::default();
         if let Auth::Basic { user, .. } = auth {
             redactor.add(&basic(user, secret));
@@ -42,7 +41,7 @@ impl Redactor {
     }
 
     /// Also cuts out this one.
-    pub fn add(&mut self, secret: &str) {
+    pub(super) fn add(&mut self, secret: &str) {
         let hex = in_hex(secret);
         let coded = [
             STANDARD.encode(secret),
@@ -68,8 +67,7 @@ impl Redactor {
     }
 
     /// The text without secrets.
-    #[must_use]
-    pub fn text(&self, text: String) -> String {
+    pub(super) fn text(&self, text: String) -> String {
         match self.clean(text.as_bytes(), false) {
             Some(clean) => String::from_utf8_lossy(&clean).into_owned(),
             None => text,
@@ -77,8 +75,7 @@ impl Redactor {
     }
 
     /// The bytes without secrets; without the first part of one at the end, if they were `cut`.
-    #[must_use]
-    pub fn bytes(&self, bytes: Vec<u8>, cut: bool) -> Vec<u8> {
+    pub(super) fn bytes(&self, bytes: Vec<u8>, cut: bool) -> Vec<u8> {
         self.clean(&bytes, cut).unwrap_or(bytes)
     }
 

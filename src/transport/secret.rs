@@ -1,4 +1,4 @@
-//! Secrets: read when they are needed, shown to nobody, cut out of what comes back.
+//! Secrets: read when they are needed, shown to nobody.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -170,6 +170,7 @@ impl Credential {
     }
 }
 
+/// The credentials of Basic, as its header carries them.
 pub(super) fn basic(user: &str, password: &str) -> String {
     STANDARD.encode(format!("{user}:{password}"))
 }
