@@ -202,3 +202,64 @@ fn another_user_is_told_whose_the_spool_is() {
         );
     }
 }
+
+#[test]
+fn a_secret_that_cannot_be_read_is_told_once_said_by_every_tick_and_noticed_when_mended() {
+    let receiver = Receiver::start(vec![]);
+    let ops = Receiver::start(vec![]);
+    let bench = Bench::new();
+    let path = bench.dir().join("late.key");
+    let auth = format!("auth = {{ bearer = {{ file = \"{}\" }} }}", path.display());
+    bench.configure(
+        "[notify]\ndestinations = [\"ops\"]",
+        &[("shop", &receiver.url(), &auth), ("ops", &ops.url(), "")],
+    );
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    for _ in 0..3 {
+        bench.run(&["tick"]).ok().says("late.key");
+    }
+    let told = ops.arrivals();
+    assert_eq!(told.len(), 1, "once");
+    assert!(told[0].text().contains("\"notice\":\"suspended\""));
+    fs::write(&path, "s3cret\n").unwrap();
+    bench.run(&["tick"]).ok().says_not("late.key");
+    assert!(bench.place(&id).starts_with("confirmed/"));
+}
+
+#[test]
+fn status_says_that_no_tick_can_run() {
+    let bench = Bench::with(&[]);
+    bench.write_config("[tick]\nconcurency = 4\n");
+    bench
+        .run(&["status"])
+        .ok()
+        .says("no tick can run with this configuration")
+        .says("concurency");
+}
+
+#[test]
+fn a_copy_under_a_new_id_keeps_what_lies_ahead() {
+    let bench = Bench::with(&[("shop", &closed_port(), "")]);
+    let id = bench.enqueue(
+        "shop",
+        &["--data", "x", "--not-before", "1h", "--not-after", "2h"],
+    );
+    bench.run(&["cancel", &id]).ok();
+    let copy = bench.run(&["retry", "--new-id", &id]).ok().id();
+    let (old, new) = (&bench.item(&id)[0], &bench.item(&copy)[0]);
+    assert_eq!(new["not_before"], old["not_before"]);
+    assert_eq!(new["not_after"], old["not_after"]);
+}
+
+#[test]
+fn a_pending_item_is_not_released_and_the_way_is_named() {
+    let bench = Bench::with(&[("shop", &closed_port(), "")]);
+    let id = bench.enqueue("shop", &["--data", "x", "--not-before", "1h"]);
+    bench
+        .run(&["release", &id])
+        .code(1)
+        .says("`hold` and then `release` end a wait");
+    bench.run(&["hold", &id]).ok();
+    bench.run(&["release", &id]).ok();
+    assert_eq!(bench.show(&id)["state"], "pending");
+}

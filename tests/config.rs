@@ -338,7 +338,7 @@ fn faults_outside_of_destinations() {
             ("[destination.UPPER]\nbase_url = \"https://x\"", 1, "is not a destination name", "[destination."),
             ("[destination]\na = 1", 2, "destination.a must be a table", "[destination.NAME]"),
             ("[[destination]]", 1, "must be a table, not an array", "[destination.NAME]"),
-            ("[tick]\n[tick]", 2, "is not TOML: duplicate key", "toml.io"),
+            ("[tick]\n[tick]", 2, "is not TOML: duplicate key", "further up"),
             ("\n\na = = 1", 3, "is not TOML", "toml.io"),
         ],
     );

@@ -53,6 +53,9 @@ pub(super) fn status(context: &Context, _arguments: &StatusArgs) -> anyhow::Resu
                 .any(|known| known.as_str() == name)
         })
     };
+    if let Err(error) = store.check_original() {
+        context.out.warn(&error.to_string());
+    }
     let now = SystemClock::new().now();
     let status = look(&store, context.whole_root(), &configured, &known, now)?;
     if context.out.json {
@@ -236,7 +239,7 @@ fn cells(row: &Row) -> Vec<String> {
         row.reason
             .as_ref()
             .map_or("-".to_owned(), ToString::to_string),
-        row.attempts.to_string(),
+        row.tries.to_string(),
         times::local(row.enqueued_at),
         row.due.map_or("-".to_owned(), times::local),
         output::plain(&by.into_iter().flatten().collect::<Vec<_>>().join(" ")),

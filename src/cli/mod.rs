@@ -206,9 +206,16 @@ impl Context {
         )?)
     }
 
-    /// The configuration if it can be read: readers go on without it.
+    /// The configuration if it can be read: readers go on without it, and say so.
     fn config_if_any(&self) -> Option<Config> {
-        Config::load(&self.config_path()).ok()
+        match Config::load(&self.config_path()) {
+            Ok(config) => Some(config),
+            Err(error) => {
+                self.out
+                    .warn(&format!("no tick can run with this configuration: {error}"));
+                None
+            }
+        }
     }
 
     /// Opens the spool for a reader.

@@ -404,8 +404,9 @@ fn accept_copy(
     envelope.request_id = entropy::request_id();
     envelope.enqueued_at = now;
     envelope.key = None;
-    envelope.not_before = None;
-    envelope.not_after = None;
+    // What lies ahead still holds for the copy.
+    envelope.not_before = envelope.not_before.filter(|at| *at > now);
+    envelope.not_after = envelope.not_after.filter(|at| *at > now);
     let id = envelope.request_id;
     let mut accepted = Event::new(EventKind::Accepted, now, State::Pending);
     accepted.by = Some(by.to_owned());
@@ -457,7 +458,13 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             order.done
         ));
         for (id, why) in &done.refused {
-            out.say(&format!("{id}: {why}"));
+            let hint = match (why, order.step) {
+                (Refused::WrongState(State::Pending), Move::Release) => {
+                    ": a tick sends it when it is due; `hold` and then `release` end a wait between attempts"
+                }
+                _ => "",
+            };
+            out.say(&format!("{id}: {why}{hint}"));
         }
         for text in &done.missing {
             out.say(&format!("{text}: there is no such item in this spool"));
@@ -526,6 +533,7 @@ fn open_destination(
     let config = context.config()?;
     let store = context.store(&config)?;
     store.check_owner()?;
+    store.check_original()?;
     let text = targets.filters.destination.as_deref().unwrap_or_default();
     let name = super::dest_name(text)?;
     let known = store.counts()?.destinations.contains_key(text);

@@ -195,7 +195,7 @@ fn print_report(context: &Context, report: &Report) -> anyhow::Result<()> {
         StoppedBy::Limit => "; stopped by the limit",
     };
     context.out.line(&format!(
-        "{} in {}{stopped}",
+        "{} ({}){stopped}",
         parts.join(", "),
         times::span(report.ms)
     ))

@@ -194,7 +194,12 @@ fn parse(text: &str) -> (toml::Spanned<DeTable<'_>>, Faults) {
             .next()
             .unwrap_or_default()
             .to_owned();
-        Fault::new(span, format!("{NOT_TOML}: {message}")).hint("see https://toml.io")
+        let hint = if message.contains("duplicate key") {
+            "it stands further up in this file already: put its settings there"
+        } else {
+            "see https://toml.io"
+        };
+        Fault::new(span, format!("{NOT_TOML}: {message}")).hint(hint)
     });
     let faults = Faults::new(errors.collect());
     (table, faults)

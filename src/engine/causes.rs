@@ -41,6 +41,7 @@ impl Tick<'_, '_> {
             .sort_by_key(|lane| lane.memory.lost_in_a_row.len());
         for index in 0..self.lanes.len() {
             self.notice_changed_cause(index)?;
+            self.look_at_secret(index);
         }
         Ok(())
     }

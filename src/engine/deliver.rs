@@ -12,10 +12,12 @@ use super::report::StoppedBy;
 use super::{Tick, lane_of, notices};
 use crate::model::ids::DestName;
 use crate::model::key::KeyPlace;
+use crate::model::notice::{About, Notice};
 use crate::model::reason::Reason;
 use crate::model::time::UnixMs;
 use crate::store::{Claimed, Decision, StoreError, Want};
 use crate::transport;
+use crate::transport::secret::SecretError;
 
 /// What was settled is made durable after this long at the latest, in milliseconds.
 const SYNC_AFTER_MS: u64 = 100;
@@ -223,10 +225,12 @@ impl Tick<'_, '_> {
                 // Before it is read for sending: if it changes from here on, that is a change.
                 lane.secret_seen = secret_fingerprint(&lane.destination);
                 if let Err(error) = check_secret(&lane.destination) {
-                    self.report.warnings.push(format!(
-                        "destination `{name}`: {error}; nothing is sent to it, its items wait"
-                    ));
-                    lane.suspend_for_secret(&error.to_string(), now);
+                    let told = lane.suspend_for_secret(&error.to_string(), now);
+                    let name = lane.destination.name.clone();
+                    self.warn_of_secret(&name, &error);
+                    if told {
+                        self.tell_of_secret(&name, now)?;
+                    }
                     continue;
                 }
             }
@@ -267,6 +271,49 @@ impl Tick<'_, '_> {
             }
         }
         Ok(any)
+    }
+
+    fn warn_of_secret(&mut self, name: &DestName, error: &SecretError) {
+        self.report.warnings.push(format!(
+            "destination `{name}`: {error}; nothing is sent to it, its items wait"
+        ));
+    }
+
+    /// A secret that cannot be read holds no item, so nobody would hear of it otherwise.
+    fn tell_of_secret(&mut self, name: &DestName, now: UnixMs) -> Result<(), StoreError> {
+        let told = Notice::of_file(
+            About::Suspended,
+            name.as_str(),
+            &now.to_string(),
+            name.as_str(),
+            Reason::LOCAL_ERROR.as_str(),
+            &self.engine.config.notify.destinations,
+        );
+        if told.is_empty() {
+            return Ok(());
+        }
+        self.session.tell(told)
+    }
+
+    /// While a secret cannot be read every tick says so; once it can, nothing waits any longer.
+    pub(super) fn look_at_secret(&mut self, index: usize) {
+        let now = self.now();
+        let lane = &mut self.lanes[index];
+        let waits = lane
+            .memory
+            .suspended
+            .as_ref()
+            .is_some_and(|suspended| suspended.reason == Reason::LOCAL_ERROR);
+        if !waits {
+            return;
+        }
+        match check_secret(&lane.destination) {
+            Ok(()) => drop(lane.lift(now)),
+            Err(error) => {
+                let name = lane.destination.name.clone();
+                self.warn_of_secret(&name, &error);
+            }
+        }
     }
 
     /// Claims, settling on the way what has expired, is stale, or may not be sent again. With

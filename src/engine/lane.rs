@@ -274,12 +274,14 @@ impl Lane {
         self.changed |= before != self.memory.unreachable_since;
     }
 
-    /// The destination's secret cannot be read: nothing can be sent.
-    pub(super) fn suspend_for_secret(&mut self, why: &str, now: UnixMs) {
+    /// The destination's secret cannot be read: nothing can be sent. True if that is new.
+    pub(super) fn suspend_for_secret(&mut self, why: &str, now: UnixMs) -> bool {
+        let is_new = self.memory.suspended.is_none();
         self.suspend_growing(&Reason::LOCAL_ERROR, MINUTE_MS / 2, 15 * MINUTE_MS, now);
         if let Some(suspended) = &mut self.memory.suspended {
             suspended.note = Some(why.to_owned());
         }
+        is_new
     }
 
     fn suspend_growing(

@@ -32,6 +32,8 @@ pub enum About {
     Corrupt,
     /// Items of a destination that is no longer configured.
     Unconfigured,
+    /// A destination that nothing can be sent to before a person mends something here.
+    Suspended,
 }
 
 /// One move that somebody is to be told of. It lies in the journal record of the move.
@@ -148,6 +150,7 @@ impl About {
             Self::Parked => "parked",
             Self::Corrupt => "corrupt",
             Self::Unconfigured => "unconfigured",
+            Self::Suspended => "suspended",
         }
     }
 
@@ -164,6 +167,9 @@ impl About {
             }
             Self::Corrupt => {
                 "The file could not be read and was set aside unchanged in corrupt/, with the reason beside it. Look at it before you repeat what it asked for."
+            }
+            Self::Suspended => {
+                "Its items wait and none is lost. The first tick after it is mended sends them; `tickpost status` says what is wrong."
             }
             Self::Unconfigured => {
                 "These items stay where they are until the destination is in the configuration again, or until they are cancelled."
@@ -290,6 +296,7 @@ impl Group {
         let what = match (about, self.count) {
             (About::Corrupt, 1) => "1 file".to_owned(),
             (About::Corrupt, n) => format!("{n} files"),
+            (About::Suspended, _) => "sending".to_owned(),
             (_, 1) => "1 item".to_owned(),
             (_, n) => format!("{n} items"),
         };
@@ -302,6 +309,7 @@ impl Group {
             (About::Parked, _) => "are parked as unknown",
             (About::Corrupt, 1) => "was set aside as unreadable",
             (About::Corrupt, _) => "were set aside as unreadable",
+            (About::Suspended, _) => "is not possible",
             (About::Unconfigured, 1) => "waits for a destination that is not configured",
             (About::Unconfigured, _) => "wait for a destination that is not configured",
         };

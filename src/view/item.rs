@@ -29,6 +29,9 @@ pub struct Row {
     pub due: Option<UnixMs>,
     /// Attempts that count.
     pub attempts: u32,
+    /// Attempts in all, counted or not, since it was accepted: for people.
+    #[serde(skip)]
+    pub tries: u32,
     /// When it was accepted.
     pub enqueued_at: UnixMs,
     /// Who asked.
@@ -65,6 +68,7 @@ impl Row {
                 standing.due
             },
             attempts: standing.attempts,
+            tries: standing.last_n,
             enqueued_at: envelope.enqueued_at,
             principal: envelope.requester.principal.clone(),
             thread: envelope.requester.thread.clone(),
