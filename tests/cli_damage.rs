@@ -210,16 +210,17 @@ fn links_in_place_of_directories_are_refused_before_anything_is_accepted() {
 }
 
 #[test]
-fn a_file_in_place_of_a_destination_costs_that_destination_alone() {
+fn a_file_in_place_of_a_directory_costs_nobody_else_anything() {
     let receiver = Receiver::start(vec![]);
     let other = Receiver::start(vec![Reply::status(400)]);
+    let ops = Receiver::start(vec![]);
     let bench = Bench::new();
     bench.configure(
         "[notify]\ndestinations = [\"ops\"]",
         &[
             ("shop", &receiver.url(), KEYED),
             ("bad", &other.url(), KEYED),
-            ("ops", &receiver.url(), ""),
+            ("ops", &ops.url(), ""),
             ("stuck", &receiver.url(), ""),
         ],
     );
@@ -227,6 +228,9 @@ fn a_file_in_place_of_a_destination_costs_that_destination_alone() {
     bench.enqueue("bad", &["--data", "x"]);
     fs::write(bench.spool().join("pending/ops"), "a file").unwrap();
     fs::write(bench.spool().join("unknown/stuck"), "a file").unwrap();
+    let today = today();
+    fs::create_dir(bench.spool().join("confirmed/shop")).unwrap();
+    fs::write(bench.spool().join(format!("confirmed/shop/{today}")), "").unwrap();
     for round in 1..=2 {
         let id = bench.enqueue("shop", &["--data", "x"]);
         let ran = bench.run(&["tick"]).ok();
@@ -235,6 +239,50 @@ fn a_file_in_place_of_a_destination_costs_that_destination_alone() {
         assert_eq!(receiver.arrivals().len(), round);
     }
     assert_eq!(bench.json(&["status"])["states"]["failed"], 1);
+    // Whoever is to be told is told, also of the files that were in the way.
+    let told: Vec<String> = ops.arrivals().iter().map(|a| a.text()).collect();
+    for what in ["\"notice\":\"failed\"", "\"notice\":\"corrupt\""] {
+        assert!(told.iter().any(|text| text.contains(what)), "{told:#?}");
+    }
+    assert!(bench.files("corrupt/").len() >= 2);
+}
+
+fn today() -> String {
+    use tickpost::clock::{Clock as _, SystemClock};
+    SystemClock::new().now().day_name()
+}
+
+#[test]
+fn a_command_on_a_damaged_item_says_so_and_the_item_can_still_be_asked_for() {
+    for json in [false, true] {
+        let (bench, _receiver) = bench();
+        let id = bench.enqueue("shop", &["--data", "x"]);
+        bench.run(&["hold", &id]).ok();
+        let path = bench.spool().join(bench.place(&id));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(
+            &path,
+            text.replace("\"event\":\"held\"", "\"event\":\"h\u{1}ld\""),
+        )
+        .unwrap();
+        let dry = bench.run(&["release", "--dry-run", &id]).code(1);
+        dry.says("line 3 is damaged");
+        let words: &[&str] = if json {
+            &["--json", "release", &id]
+        } else {
+            &["release", &id]
+        };
+        let ran = bench.run(words).code(1);
+        if json {
+            assert_eq!(ran.json()["unread"][0]["request_id"], *id);
+        } else {
+            ran.says("was set aside as corrupt/");
+        }
+        bench
+            .run(&["show", &id])
+            .code(66)
+            .says(&format!("corrupt/{id}.jsonl.why.json"));
+    }
 }
 
 #[test]

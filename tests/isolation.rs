@@ -330,6 +330,24 @@ fn many_silent_destinations_leave_a_place_for_a_healthy_one() {
 }
 
 #[test]
+fn few_descriptors_are_enough_for_many_destinations() {
+    let receiver = Receiver::start(vec![]);
+    let names: Vec<String> = (0..30).map(|n| format!("dest-{n:02}")).collect();
+    let url = receiver.url();
+    let destinations: Vec<(&str, &str, &str)> = names
+        .iter()
+        .map(|name| (name.as_str(), url.as_str(), KEYED))
+        .collect();
+    let desk = Desk::new(&destinations);
+    for name in &names {
+        desk.fill(name, 1);
+    }
+    let tick = desk.call_by_shell("ulimit -n 64; exec \"$@\"", &["--json", "tick"]);
+    let line = tick.run().ok().json();
+    assert_eq!(line["confirmed"], 30, "{line}");
+}
+
+#[test]
 fn who_left_requests_unanswered_comes_after_the_others() {
     let silent = Receiver::start(vec![]).otherwise(Reply::silent());
     let healthy = Receiver::start(vec![]);

@@ -216,6 +216,7 @@ struct Done {
     moved: Vec<RequestId>,
     refused: Vec<(RequestId, Refused)>,
     missing: Vec<String>,
+    unread: Vec<(RequestId, String)>,
     new_ids: Vec<(RequestId, RequestId)>,
 }
 
@@ -300,10 +301,17 @@ fn rehearse(
 ) -> anyhow::Result<Done> {
     let mut done = Done::default();
     for found in meant(context, store, targets, order, &mut done)? {
-        if let Some(Ok(item)) = store.read(&found)? {
-            match after(&found, &item, order.step) {
+        match store.read(&found)? {
+            Some(Ok(item)) => match after(&found, &item, order.step) {
                 Ok(_) => done.moved.push(found.id),
                 Err(why) => done.refused.push((found.id, why)),
+            },
+            Some(Err(damage)) => done
+                .unread
+                .push((found.id, format!("it cannot be read: {damage}"))),
+            None => {
+                let why = "it has moved meanwhile; ask again".to_owned();
+                done.unread.push((found.id, why));
             }
         }
     }
@@ -366,6 +374,25 @@ fn perform(
         })?;
         if moved {
             done.moved.push(found.id);
+            continue;
+        }
+        let known = |id: &RequestId| *id == found.id;
+        let decided = done.refused.iter().any(|(id, _)| known(id))
+            || copies.iter().any(|item| known(&item.envelope.request_id));
+        if !decided {
+            // It was not there to be decided on: damaged, set aside, or out of reach.
+            let met = session.met();
+            let aside = met.set_aside.iter().find(|file| file.from == found.place);
+            let left = met.foreign.iter().find(|text| text.contains(&found.place));
+            let why = match (aside, left) {
+                (Some(file), _) => format!(
+                    "it cannot be read ({}) and was set aside as corrupt/{}",
+                    file.why, file.name
+                ),
+                (None, Some(text)) => text.clone(),
+                (None, None) => "it has moved meanwhile; ask again".to_owned(),
+            };
+            done.unread.push((found.id, why));
         }
     }
     session.close(now, None)?;
@@ -423,6 +450,11 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             .iter()
             .map(|(id, why)| serde_json::json!({"request_id": id, "why": why.to_string()}))
             .collect();
+        let unread: Vec<_> = done
+            .unread
+            .iter()
+            .map(|(id, why)| serde_json::json!({"request_id": id, "why": why}))
+            .collect();
         let new: Vec<_> = done
             .new_ids
             .iter()
@@ -434,6 +466,7 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             "new": new,
             "refused": refused,
             "missing": done.missing,
+            "unread": unread,
             "dry_run": targets.dry_run,
         }))?;
     } else {
@@ -466,6 +499,9 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             };
             out.say(&format!("{id}: {why}{hint}"));
         }
+        for (id, why) in &done.unread {
+            out.say(&format!("{id}: {why}"));
+        }
         for text in &done.missing {
             out.say(&format!("{text}: there is no such item in this spool"));
         }
@@ -473,7 +509,7 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
     if !done.missing.is_empty() && done.moved.is_empty() && done.refused.is_empty() {
         return Err(CliError::NoInput("none of these items is in this spool".to_owned()).into());
     }
-    match done.refused.len() + done.missing.len() {
+    match done.refused.len() + done.missing.len() + done.unread.len() {
         0 => Ok(()),
         1 => Err(CliError::Partly("1 item was left as it is".to_owned()).into()),
         n => Err(CliError::Partly(format!("{n} items were left as they are")).into()),

@@ -212,7 +212,17 @@ pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
     // Other programs print the same id in capitals.
     let text = text.to_ascii_lowercase();
     let text = text.as_str();
-    let missing = || CliError::NoInput(format!("there is no item `{text}` in this spool"));
+    let missing = || {
+        // An id that was ever printed can be asked for, also when its file is no item any more.
+        let aside = std::fs::symlink_metadata(store.root().join(format!("corrupt/{text}.jsonl")));
+        CliError::NoInput(if aside.is_ok() {
+            format!(
+                "item `{text}` cannot be read any more: its file was set aside as corrupt/{text}.jsonl, and corrupt/{text}.jsonl.why.json says why"
+            )
+        } else {
+            format!("there is no item `{text}` in this spool")
+        })
+    };
     if let Ok(id) = text.parse::<RequestId>() {
         return Ok(store.find(id)?.ok_or_else(missing)?);
     }

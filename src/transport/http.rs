@@ -54,6 +54,19 @@ const LARGE_ITEM_BYTES: usize = 256 * 1024;
 /// So many network threads at most: each takes three descriptors.
 const NETWORKS_MAX: usize = 16;
 
+/// So many descriptors are left to connections and to the caller's files before there is a second
+/// network thread.
+const DESCRIPTORS_KEPT: u64 = 64;
+
+/// How many network threads the limit on descriptors allows.
+fn networks_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX);
+    let spare = limit.saturating_sub(DESCRIPTORS_KEPT) / 8;
+    usize::try_from(spare).map_or(NETWORKS_MAX, |spare| spare.clamp(1, NETWORKS_MAX))
+}
+
 /// A helper thread outlives every tick.
 const HELPER_IDLE_MAX: Duration = Duration::from_hours(24);
 
@@ -93,7 +106,7 @@ impl HttpTransport {
         let lane = if let Some(lane) = self.lanes.get(destination) {
             *lane
         } else {
-            let own = (self.networks.len() < NETWORKS_MAX).then(start);
+            let own = (self.networks.len() < networks_max()).then(start);
             let lane = match own {
                 Some(Ok(network)) => {
                     self.networks.push(network);

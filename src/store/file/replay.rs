@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use super::super::disk::Kind;
 use super::super::{SetAside, StoreError};
 use super::journal::{self, MoveRecord, Record, io_error};
 use super::layout::Place;
@@ -173,7 +174,15 @@ pub(super) fn move_file(
         Err(error) => error,
     };
     let mut displaced = None;
-    if error.kind() == io::ErrorKind::NotFound {
+    if error.kind() == io::ErrorKind::NotADirectory {
+        if !is_there(store, from)? {
+            return Ok(None);
+        }
+        displaced = clear_way(store, to)?;
+        if let Some((dir, _)) = to.rsplit_once('/') {
+            store.make_dirs(dir)?;
+        }
+    } else if error.kind() == io::ErrorKind::NotFound {
         if !is_there(store, from)? {
             return Ok(None);
         }
@@ -206,6 +215,30 @@ pub(super) fn move_file(
         .rename(&source, &target)
         .map_err(|source| io_error("rename", &target, source))?;
     Ok(displaced)
+}
+
+/// Sets aside what stands where the directories of a place belong, below those of the spool: an
+/// item that was sent must be able to arrive.
+pub(super) fn clear_way(store: &FileStore, to: &str) -> Result<Option<SetAside>, StoreError> {
+    let slashes = to.match_indices('/').map(|(at, _)| at).skip(1);
+    for dir in slashes.map(|at| &to[..at]) {
+        let path = store.path(dir);
+        let in_the_way = store
+            .disk
+            .stat(&path)
+            .is_ok_and(|meta| meta.kind != Kind::Directory);
+        if in_the_way {
+            let name = free_name(store, dir, &[]);
+            let why = "a directory of items belongs where it was".to_owned();
+            set_aside(store, dir, &format!("corrupt/{name}"), &why)?;
+            return Ok(Some(SetAside {
+                from: dir.to_owned(),
+                name,
+                why,
+            }));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether something is at a path. An error is not taken for an answer: the journal would be

@@ -265,22 +265,27 @@ impl<'a> FileSession<'a> {
     /// in hand, or [`Session::close`] has noted on the files when it was claimed.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.flush()?;
-        for envelope in self.notices.envelopes(self.now) {
-            let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
-            let name = envelope.destination.to_string();
-            match self.store.place_new(envelope, accepted) {
-                // Accepted by a session that died before its journal was gone.
-                Ok(()) | Err(StoreError::Exists { .. }) => {}
-                // One address that cannot be written to must not keep back all others for ever.
-                Err(StoreError::NotDirectory { path }) => {
-                    let path = path.display().to_string();
-                    let why = "it is not a directory: a notice could not be accepted";
-                    self.foreign(&path, &format!("{why} for `{name}` and is lost"));
+        // Setting aside what is in a notice's way is itself told of.
+        while !self.notices.is_empty() {
+            let batch = std::mem::take(&mut self.notices);
+            for envelope in batch.envelopes(self.now) {
+                let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
+                let name = envelope.destination.to_string();
+                let (again, accepted_again) = (envelope.clone(), accepted.clone());
+                match self.store.place_new(envelope, accepted) {
+                    // Accepted by a session that died before its journal was gone.
+                    Ok(()) | Err(StoreError::Exists { .. }) => {}
+                    Err(StoreError::NotDirectory { .. }) => {
+                        // One address that cannot be written to must not keep back all others, and
+                        // whoever it is must be told.
+                        let aside = replay::clear_way(self.store, &format!("pending/{name}/x"))?;
+                        self.displaced(aside.into_iter().collect())?;
+                        self.store.place_new(again, accepted_again)?;
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
         }
-        self.notices = Merged::default();
         if !self.dirty {
             return Ok(());
         }
