@@ -240,7 +240,7 @@ fn a_file_in_place_of_a_directory_costs_nobody_else_anything() {
     }
     assert_eq!(bench.json(&["status"])["states"]["failed"], 1);
     // Whoever is to be told is told, also of the files that were in the way.
-    let told: Vec<String> = ops.arrivals().iter().map(|a| a.text()).collect();
+    let told: Vec<String> = ops.arrivals().iter().map(support::Arrival::text).collect();
     for what in ["\"notice\":\"failed\"", "\"notice\":\"corrupt\""] {
         assert!(told.iter().any(|text| text.contains(what)), "{told:#?}");
     }

@@ -36,6 +36,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{spawn_blocking, yield_now};
 
 use super::body::{Marked, Marker, Progress};
+use super::networks::Networks;
 use super::phase::{self, Seen};
 use super::redact::Redactor;
 use super::request::{Assembled, assemble};
@@ -51,32 +52,13 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Larger items are made into requests beside the network, not on its threads.
 const LARGE_ITEM_BYTES: usize = 256 * 1024;
 
-/// So many network threads at most: each takes three descriptors.
-const NETWORKS_MAX: usize = 16;
-
-/// So many descriptors are left to connections and to the caller's files before there is a second
-/// network thread.
-const DESCRIPTORS_KEPT: u64 = 64;
-
-/// How many network threads the limit on descriptors allows.
-fn networks_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX);
-    let spare = limit.saturating_sub(DESCRIPTORS_KEPT) / 8;
-    usize::try_from(spare).map_or(NETWORKS_MAX, |spare| spare.clamp(1, NETWORKS_MAX))
-}
-
 /// A helper thread outlives every tick.
 const HELPER_IDLE_MAX: Duration = Duration::from_hours(24);
 
 /// Sends over HTTP. Costs nothing before the first send.
 #[derive(Debug)]
 pub struct HttpTransport {
-    /// The ways to the network threads; none before the first send.
-    networks: Vec<UnboundedSender<Begun>>,
-    /// Which of them each destination in use has.
-    lanes: HashMap<DestName, usize>,
+    networks: Networks<UnboundedSender<Begun>>,
     reports: mpsc::Sender<Sent>,
     sent: mpsc::Receiver<Sent>,
 }
@@ -94,32 +76,10 @@ impl HttpTransport {
     pub fn new() -> Self {
         let (reports, sent) = mpsc::channel();
         Self {
-            networks: Vec::new(),
-            lanes: HashMap::new(),
+            networks: Networks::default(),
             reports,
             sent,
         }
-    }
-
-    /// The way to a destination's network thread. It has its own if there can be one more.
-    fn network(&mut self, destination: &DestName) -> io::Result<&UnboundedSender<Begun>> {
-        let lane = if let Some(lane) = self.lanes.get(destination) {
-            *lane
-        } else {
-            let own = (self.networks.len() < networks_max()).then(start);
-            let lane = match own {
-                Some(Ok(network)) => {
-                    self.networks.push(network);
-                    self.networks.len() - 1
-                }
-                Some(Err(error)) if self.networks.is_empty() => return Err(error),
-                // Sharing one is better than none.
-                Some(Err(_)) | None => self.lanes.len() % self.networks.len(),
-            };
-            self.lanes.insert(destination.clone(), lane);
-            lane
-        };
-        Ok(&self.networks[lane])
     }
 }
 
@@ -136,7 +96,7 @@ impl Transport for HttpTransport {
             since: Instant::now(),
             to: Some(self.reports.clone()),
         };
-        match self.network(&attempt.destination.name) {
+        match self.networks.of(&attempt.destination.name, start) {
             Ok(begun) => {
                 if let Err(back) = begun.send(Begun { attempt, report }) {
                     let why = refused("the network thread has ended");

@@ -2,6 +2,7 @@
 
 mod body;
 mod http;
+mod networks;
 mod phase;
 mod redact;
 pub mod request;
