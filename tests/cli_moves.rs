@@ -394,7 +394,10 @@ fn json_tells_what_moved_what_was_refused_and_what_is_missing() {
         .run(&["--json", "cancel", &pending, &unknown, missing])
         .code(1);
     let said = ran.json();
-    assert_fields(&said, "moved request_ids new refused missing dry_run");
+    assert_fields(
+        &said,
+        "moved request_ids new refused missing unread dry_run",
+    );
     assert_eq!(said["moved"], 1);
     assert_eq!(said["request_ids"], json!([pending]));
     assert_eq!(said["refused"][0]["request_id"], *unknown);
