@@ -253,6 +253,72 @@ fn today() -> String {
 }
 
 #[test]
+fn links_in_place_of_a_days_directory_are_set_aside_and_never_followed() {
+    for target in ["/nonexistent", ".", "itself"] {
+        let (bench, receiver) = bench();
+        let away = bench.dir().join("away");
+        fs::create_dir(&away).unwrap();
+        let day = bench.spool().join(format!("confirmed/shop/{}", today()));
+        fs::create_dir(bench.spool().join("confirmed/shop")).unwrap();
+        match target {
+            "itself" => symlink(&day, &day).unwrap(),
+            "." => symlink(&away, &day).unwrap(),
+            other => symlink(other, &day).unwrap(),
+        }
+        let id = bench.enqueue("shop", &["--data", "x"]);
+        bench.run(&["tick"]).ok().says("was set aside");
+        assert!(bench.place(&id).starts_with("confirmed/shop/"), "{target}");
+        assert_eq!(fs::read_dir(&away).unwrap().count(), 0, "{target}");
+        assert_eq!(receiver.arrivals().len(), 1);
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_accepted_hides_no_other() {
+    let (bench, _receiver) = bench();
+    bench.configure(
+        "",
+        &[
+            ("a", "http://127.0.0.1:1", ""),
+            ("b", "http://127.0.0.1:1", ""),
+        ],
+    );
+    let [good, bad] = ["a", "b"].map(|name| bench.enqueue(name, &["--data", "x"]));
+    bench.run(&["cancel", &good, &bad]).ok();
+    fs::remove_dir(bench.spool().join("pending/b")).unwrap();
+    fs::write(bench.spool().join("pending/b"), "").unwrap();
+    let ran = bench
+        .run(&["--json", "retry", "--new-id", &bad, &good])
+        .code(1)
+        .json();
+    assert_eq!(ran["new"][0]["retry_of"], *good, "{ran:#}");
+    assert_eq!(ran["unread"][0]["request_id"], *bad, "{ran:#}");
+}
+
+#[test]
+fn a_second_obstacle_of_one_name_is_told_of_as_the_first_was() {
+    let receiver = Receiver::start(vec![]).otherwise(Reply::status(400));
+    let ops = Receiver::start(vec![]);
+    let bench = Bench::new();
+    bench.configure(
+        "[notify]\ndestinations = [\"ops\"]",
+        &[("shop", &receiver.url(), ""), ("ops", &ops.url(), "")],
+    );
+    for round in 1..=2 {
+        let pending = bench.spool().join("pending/ops");
+        drop(fs::remove_dir(&pending));
+        fs::write(&pending, "").unwrap();
+        bench.enqueue("shop", &["--data", "x"]);
+        bench.run(&["tick"]).ok();
+        assert_eq!(ops.arrivals().len(), 2 * round, "failed and corrupt");
+        for name in bench.files("corrupt/") {
+            fs::remove_file(bench.spool().join(name)).unwrap();
+        }
+    }
+    assert_eq!(bench.json(&["status"])["corrupt"], 0);
+}
+
+#[test]
 fn a_command_on_a_damaged_item_says_so_and_the_item_can_still_be_asked_for() {
     for json in [false, true] {
         let (bench, _receiver) = bench();

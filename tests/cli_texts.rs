@@ -263,3 +263,22 @@ fn a_pending_item_is_not_released_and_the_way_is_named() {
     bench.run(&["release", &id]).ok();
     assert_eq!(bench.show(&id)["state"], "pending");
 }
+
+#[test]
+fn show_keeps_a_persons_word_and_a_receivers_apart() {
+    let receiver = Receiver::start(vec![Reply::close()]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    let lost = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["tick"]).ok();
+    bench.run(&["resolve", "--confirmed", &lost]).ok();
+    bench
+        .run(&["show", &lost])
+        .ok()
+        .prints("a person confirmed it");
+    let answered = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["tick"]).ok();
+    bench
+        .run(&["show", &answered])
+        .ok()
+        .prints("the receiver acknowledged it");
+}

@@ -398,9 +398,16 @@ fn perform(
     session.close(now, None)?;
     for item in copies {
         let old = item.envelope.request_id;
-        let new = accept_copy(store, item, &by, targets.note.as_deref(), now)?;
-        done.moved.push(old);
-        done.new_ids.push((old, new));
+        match accept_copy(store, item, &by, targets.note.as_deref(), now) {
+            Ok(new) => {
+                done.moved.push(old);
+                done.new_ids.push((old, new));
+            }
+            // The others' copies are there, and must be told of.
+            Err(error) => done
+                .unread
+                .push((old, format!("no copy was accepted: {error:#}"))),
+        }
     }
     Ok(done)
 }
@@ -506,7 +513,8 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             out.say(&format!("{text}: there is no such item in this spool"));
         }
     }
-    if !done.missing.is_empty() && done.moved.is_empty() && done.refused.is_empty() {
+    let nothing_else = done.moved.is_empty() && done.refused.is_empty() && done.unread.is_empty();
+    if !done.missing.is_empty() && nothing_else {
         return Err(CliError::NoInput("none of these items is in this spool".to_owned()).into());
     }
     match done.refused.len() + done.missing.len() + done.unread.len() {

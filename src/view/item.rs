@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::model::event::EventKind;
 use crate::model::ids::RequestId;
 use crate::model::item::{Item, Standing};
 use crate::model::reason::Reason;
@@ -95,6 +96,13 @@ pub struct Outlook<'a> {
     pub time: &'a dyn Fn(UnixMs) -> String,
 }
 
+/// Whether a person's word, not an answer, was the last thing that happened.
+fn by_person(item: &Item) -> bool {
+    item.events
+        .last()
+        .is_some_and(|event| event.event == EventKind::Resolved)
+}
+
 /// What happens to an item next, in words for a person.
 #[must_use]
 pub fn next(found: &Found, item: &Item, standing: &Standing, outlook: &Outlook<'_>) -> String {
@@ -112,6 +120,7 @@ pub fn next(found: &Found, item: &Item, standing: &Standing, outlook: &Outlook<'
         );
     }
     match found.state {
+        State::Confirmed if by_person(item) => "nothing: a person confirmed it".to_owned(),
         State::Confirmed => "nothing: the receiver acknowledged it".to_owned(),
         State::Failed => format!(
             "nothing by itself; when the cause is mended, `tickpost retry {id}` tries it again"

@@ -169,22 +169,15 @@ pub(super) fn move_file(
         return Ok(None);
     }
     let (source, target) = (store.path(from), store.path(to));
+    // Looked at first: a rename would follow a link, and leave the spool by it.
+    let mut displaced = clear_way(store, to)?;
     let error = match store.disk.rename(&source, &target) {
-        Ok(()) => return Ok(None),
+        Ok(()) => return Ok(displaced),
         Err(error) => error,
     };
-    let mut displaced = None;
-    if error.kind() == io::ErrorKind::NotADirectory {
+    if error.kind() == io::ErrorKind::NotFound {
         if !is_there(store, from)? {
-            return Ok(None);
-        }
-        displaced = clear_way(store, to)?;
-        if let Some((dir, _)) = to.rsplit_once('/') {
-            store.make_dirs(dir)?;
-        }
-    } else if error.kind() == io::ErrorKind::NotFound {
-        if !is_there(store, from)? {
-            return Ok(None);
+            return Ok(displaced);
         }
         if let Some((dir, _)) = to.rsplit_once('/') {
             store.make_dirs(dir)?;

@@ -192,11 +192,11 @@ impl<'a> FileSession<'a> {
 
     fn corrupt_notices(&self, name: &str, destination: &str) -> Vec<Notice> {
         let about = About::Corrupt;
-        // The name in corrupt/ is never used again, so neither is the notice's id.
+        // A name in corrupt/ is used again once a person has emptied it; the time is not.
         Notice::of_file(
             about,
             name,
-            "",
+            &self.now.to_string(),
             destination,
             about.word(),
             &self.told_of_corrupt,
@@ -646,6 +646,7 @@ impl Session for FileSession<'_> {
             for name in &names {
                 // What was listed before does not know of them.
                 session.windows.remove(name);
+                session.unusable.remove(name);
             }
             Ok(names)
         })
