@@ -12,22 +12,24 @@
 //! ```text
 //! main                             -> cli
 //! cli                              -> everything below; the only one that prints
-//! engine                           -> store, transport, config, clock, entropy, model
+//! engine                           -> intake, store, transport, config, clock, users, model
+//! intake                           -> store, transport, config, entropy, model
 //! view                             -> store, config, model
 //! store        transport           -> config, model
-//! clock        entropy     config  -> model
+//! clock  entropy  users    config  -> model
 //! model                            -> nothing of ours: no I/O, clock, randomness, async, log
 //! ```
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`cli`] | the commands: arguments, output, exit codes and hints |
-//! | [`engine`] | one tick: recover, take what is due, claim, send, classify, settle; suspension, rates, notices |
+//! | [`intake`] | what every way in has in common: a draft is checked and offered to the store |
+//! | [`engine`] | one tick: recover, take in, take what is due, claim, send, classify, settle; suspension, rates, notices |
 //! | [`view`] | what `status`, `list` and `show` tell: pictures of a store |
 //! | [`store`] | the contract of storage, and the spool on disk; [`store::disk`] is the only writer there |
 //! | [`transport`] | sending over HTTP, authentication, and how far a failed attempt got |
 //! | [`config`] | the configuration as checked values, every fault with its line |
-//! | [`clock`], [`entropy`] | the only wall clock; the only randomness |
+//! | [`clock`], [`entropy`], [`users`] | the only wall clock; the only randomness; names of users |
 //! | [`model`] | items, events, states, rules, schedules: pure, with `now` as an argument |
 //!
 //! **The order of writes** is why tickpost exists. 1. The claim is durable, and the item is moved
@@ -60,7 +62,9 @@ pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod entropy;
+pub mod intake;
 pub mod model;
 pub mod store;
 pub mod transport;
+pub mod users;
 pub mod view;

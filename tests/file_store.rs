@@ -21,7 +21,7 @@ use tickpost::model::item::{Damage, Item, event_line};
 use tickpost::model::notice::Notice;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk};
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room};
 use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::{self, Record};
 use tickpost::store::file::layout::{Place, Slot};
@@ -580,7 +580,7 @@ fn reopen(tree: &Tree, journal: &[u8], why: &str) -> Tree {
         .filter(|(path, _)| path.starts_with("pending/ops/"))
         .map(|(path, _)| {
             let item = Item::parse(&end[path].0).unwrap().item;
-            let body = item.envelope.request.body_bytes().unwrap();
+            let body = item.envelope.request.body_bytes().unwrap().unwrap();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             usize::try_from(body["count"].as_u64().unwrap()).unwrap()
         })
@@ -1319,6 +1319,32 @@ impl Disk for FaultDisk {
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
         self.call("create", path)?;
         QuickDisk.create(path, bytes, mtime)
+    }
+    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        self.call("write_new", path)?;
+        QuickDisk.write_new(path, bytes, mtime)
+    }
+    fn create_from(
+        &self,
+        path: &Path,
+        from: &mut dyn io::Read,
+        bytes_max: u64,
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Result<u64, io::Error>> {
+        self.call("create_from", path)?;
+        QuickDisk.create_from(path, from, bytes_max, seen)
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
+        QuickDisk.open(path)
+    }
+    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
+        QuickDisk.read_with_meta(path, bytes_max)
+    }
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.call("sync_file", path)
+    }
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        QuickDisk.room(path)
     }
     fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
         let failed = self.call("append", path);

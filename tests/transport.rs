@@ -45,6 +45,7 @@ fn send_by(transport: &mut HttpTransport, to: &Arc<Destination>, item: Envelope)
         token: 7,
         destination: Arc::clone(to),
         envelope: Arc::new(item),
+        body: None,
     });
     let sent = transport.next(PATIENCE).unwrap();
     assert_eq!(sent.token, 7);
@@ -822,6 +823,7 @@ fn sends_run_side_by_side() {
             token,
             destination: Arc::clone(&to),
             envelope: Arc::new(item("POST", path, b"{}")),
+            body: None,
         });
     }
     let ends: Vec<Sent> = (0..50).map(|_| transport.next(PATIENCE).unwrap()).collect();
@@ -867,6 +869,7 @@ fn a_receiver_that_floods_takes_no_time_from_another() {
             token,
             destination: Arc::new(to.clone()),
             envelope: Arc::new(item("POST", "/v1/x", b"{}")),
+            body: None,
         });
     };
     let mut flood = destination(&url);
@@ -902,6 +905,7 @@ fn dropping_waits_for_nothing() {
             token: 1,
             destination: Arc::new(destination(&base)),
             envelope: Arc::new(item("POST", "/v1/x", b"{}")),
+            body: None,
         });
     }
     receiver.wait_for(1);
@@ -942,6 +946,7 @@ fn no_outcome_contradicts_the_receiver() {
                 token,
                 destination: Arc::clone(&to),
                 envelope: Arc::clone(envelope),
+                body: None,
             });
         }
         for _ in 0..6 {

@@ -1,47 +1,63 @@
 //! `enqueue`: exit 0 means that the item is durable.
 
-use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
 use super::exit::CliError;
-use super::{Context, dest_name, destination, read_input, times, user_name, whoami};
+use super::{Context, batch, destination, tick, times, whoami};
 use crate::clock::{Clock as _, SystemClock};
-use crate::config::{Config, Destination};
-use crate::entropy;
-use crate::model::envelope::{Body, Envelope, Request, Requester, VERSION, sha256_hex};
-use crate::model::event::{Event, EventKind};
-use crate::model::ids::DestName;
-use crate::model::state::State;
+use crate::config::Config;
+use crate::engine::Options;
+use crate::intake::{self, By};
+use crate::model::draft::Draft;
+use crate::model::envelope::INLINE_BYTES_MAX;
+use crate::model::ids::{DestName, RequestId};
 use crate::model::time::{MINUTE_MS, UnixMs};
-use crate::store::Store;
 use crate::store::file::FileStore;
-use crate::transport::request;
+use crate::store::{Answer, BodyError, NewBody, Store, StoreError};
+use crate::users;
 
 /// A last tick older than this is warned of, in milliseconds.
 const TICK_OLD_MS: u64 = 15 * MINUTE_MS;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  echo '{\"amount\":5}' | tickpost enqueue billing --path /v1/charges --notify ops"
+    after_help = "Example:\n  echo '{\"amount\":5}' | tickpost enqueue billing --path /v1/charges --notify ops\n  tickpost enqueue billing --path /v1/charges --file invoice.json --key invoice-17\n  tickpost enqueue --batch < items.jsonl > ids"
 )]
 pub(super) struct Enqueue {
     /// The destination, by its name in the configuration
-    dest: String,
+    #[arg(required_unless_present = "batch")]
+    dest: Option<String>,
+    /// Accept many: JSON objects on standard input, one a line, each with `destination` (else DEST)
+    /// and `request`; prints an id a line once the item is durable, an empty line for a bad one
+    #[arg(long, conflicts_with = "item")]
+    batch: bool,
+    #[command(flatten)]
+    item: ItemArgs,
+    /// Then tick that destination at once, as `tickpost tick` would
+    #[arg(long)]
+    tick: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "item", multiple = true)]
+struct ItemArgs {
     /// The body [default: standard input]
     #[arg(long, value_name = "STRING", conflicts_with = "file")]
     data: Option<String>,
     /// The body from a file; - is standard input
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// The HTTP method
-    #[arg(long, value_name = "METHOD", default_value = "POST")]
-    method: String,
+    /// The HTTP method [default: POST]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
     /// The path below the destination's `base_url`
-    #[arg(long, value_name = "PATH", default_value = "")]
-    path: String,
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
     /// A query parameter, not encoded; may be repeated
     #[arg(long, value_name = "K=V", value_parser = pair)]
     query: Vec<(String, String)>,
@@ -51,12 +67,22 @@ pub(super) struct Enqueue {
     /// The Content-Type [default: application/json if the body is JSON]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
+    /// Your own id: repeated with the same body, it is the same item
+    #[arg(long, value_name = "UUID")]
+    request_id: Option<RequestId>,
+    /// A dedupe key: repeated with the same body, the first item's id is printed and nothing new
+    /// accepted
+    #[arg(long, value_name = "STRING")]
+    key: Option<String>,
     /// Not to be sent before: 2026-11-29T15:40:03Z or +10m
     #[arg(long, value_name = "TIME")]
     not_before: Option<String>,
     /// Worthless after: 2026-11-29T15:40:03Z or +10m
     #[arg(long, value_name = "TIME")]
     not_after: Option<String>,
+    /// Hold it until somebody releases it, for this reason
+    #[arg(long, value_name = "REASON")]
+    hold: Option<String>,
     /// Who asks [default: your user name]
     #[arg(long, value_name = "NAME")]
     principal: Option<String>,
@@ -89,153 +115,198 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
     let config = context.config()?;
-    let destination = destination(&config, &arguments.dest)?;
+    let only = match &arguments.dest {
+        Some(text) => Some(destination(&config, text)?.name.clone()),
+        None => None,
+    };
     let now = SystemClock::new().now();
     let store = context.store(&config)?;
     store.check_owner()?;
     store.check_original()?;
-    let body = body(context, &config, &arguments)?;
-    let envelope = envelope(&config, destination, arguments, body, now)?;
-    let id = envelope.request_id;
-    if config.notify.destinations.is_empty() && envelope.notify.is_empty() {
+    let accepted = match (arguments.batch, &only) {
+        (false, Some(name)) => one(context, &config, &store, name, arguments.item, now),
+        _ => batch::run(context, &config, &store, only.as_ref()),
+    };
+    warn_of_old_tick(context, &store, now);
+    if arguments.tick && !matches!(&accepted, Err(error) if !error.is::<CliError>()) {
+        tick_now(context, &config, &store, only);
+    }
+    accepted
+}
+
+/// Accepts one item from the command line.
+fn one(
+    context: &Context,
+    config: &Config,
+    store: &FileStore,
+    name: &DestName,
+    item: ItemArgs,
+    now: UnixMs,
+) -> anyhow::Result<()> {
+    let uid = rustix::process::getuid().as_raw();
+    let by = By {
+        now,
+        who: whoami(),
+        principal: users::name(uid),
+        id: None,
+    };
+    intake::check_room(config, store, 1)?.map_err(CliError::Full)?;
+    let (bytes, body) = body(context, config, store, &item)?;
+    let draft = match draft(config, name, item, bytes, now) {
+        Ok(draft) => draft,
+        Err(error) => {
+            if let Some(body) = body {
+                store.discard_body(body);
+            }
+            return Err(error);
+        }
+    };
+    if intake::is_untold(config, &draft.notify) {
         context.out.warn(
             "nobody is told if it does not end well; use --notify DEST, or [notify] destinations in the configuration",
         );
     }
-    let mut accepted = Event::new(EventKind::Accepted, now, State::Pending);
-    accepted.by = Some(whoami());
-    store.accept(envelope, accepted)?;
-    if context.out.json {
-        context.out.json(&serde_json::json!({"request_id": id}))?;
-    } else {
-        context.out.line(&id.to_string())?;
-    }
-    warn_of_old_tick(context, &store, now);
-    Ok(())
-}
-
-/// The body's bytes, refused when there are too many.
-fn body(context: &Context, config: &Config, arguments: &Enqueue) -> anyhow::Result<Vec<u8>> {
-    let bytes_max = config.limits.max_body_bytes;
-    let bytes = match (&arguments.data, &arguments.file) {
-        (Some(data), _) => data.clone().into_bytes(),
-        (None, Some(path)) => read_input(path, bytes_max)?,
-        (None, None) => {
-            if std::io::stdin().is_terminal() {
+    let offer = intake::offer(config, draft, body, store, &by).map_err(|(refused, body)| {
+        if let Some(body) = body {
+            store.discard_body(body);
+        }
+        CliError::Data(refused.to_string())
+    })?;
+    let answers = store.accept_all(vec![offer])?;
+    let id = match answers.into_iter().next() {
+        Some(Answer::New(id)) => id,
+        Some(Answer::Known(id)) => {
+            if context.out.verbose > 0 {
                 context
                     .out
-                    .warn("reading the body from the terminal; end it with Ctrl-D");
+                    .say("it was accepted before; nothing new was accepted");
             }
-            read_input(&PathBuf::from("-"), bytes_max)?
+            id
+        }
+        Some(Answer::Refused(refusal)) => return Err(CliError::Data(refusal.to_string()).into()),
+        Some(Answer::Busy) | None => {
+            return Err(CliError::Data("the store gave no answer".to_owned()).into());
         }
     };
-    let from_stdin = arguments.data.is_none() && arguments.file.is_none();
-    if bytes.is_empty()
-        && from_stdin
-        && ["POST", "PUT", "PATCH"].contains(&arguments.method.as_str())
-    {
-        context.out.warn(
-            "standard input was empty, and so is the body; `--data ''` says that this is meant",
-        );
+    if context.out.json {
+        context.out.json(&serde_json::json!({"request_id": id}))
+    } else {
+        context.out.line(&id.to_string())
     }
-    if bytes.len() as u64 > bytes_max {
-        return Err(CliError::Data(format!(
-            "the body is larger than max_body, {bytes_max} bytes; raise max_body in [limits] of {} if the receiver takes more",
-            config.path.display()
-        ))
-        .into());
-    }
-    Ok(bytes)
 }
 
-fn envelope(
+/// What the command line says of an item.
+fn draft(
     config: &Config,
-    destination: &Destination,
-    arguments: Enqueue,
+    name: &DestName,
+    item: ItemArgs,
     body: Vec<u8>,
     now: UnixMs,
-) -> anyhow::Result<Envelope> {
-    let data = |error: String| CliError::Data(error);
+) -> anyhow::Result<Draft> {
     let time = |text: Option<String>| -> Result<Option<UnixMs>, CliError> {
         text.map(|text| times::future(&text, now).map_err(CliError::Usage))
             .transpose()
     };
-    let not_before = time(arguments.not_before)?;
-    let not_after = time(arguments.not_after)?;
-    if not_after.is_some_and(|end| end <= now.max(not_before.unwrap_or(now))) {
-        return Err(data(
-            "--not-after is over before the item could be sent; give a later time".to_owned(),
-        )
-        .into());
+    let mut draft = Draft::new(name.clone());
+    draft.not_before = time(item.not_before)?;
+    draft.not_after = time(item.not_after)?;
+    for text in &item.notify {
+        draft.notify.push(destination(config, text)?.name.clone());
     }
-    let mut notify: Vec<DestName> = Vec::new();
-    for name in &arguments.notify {
-        super::destination(config, name)?;
-        notify.push(dest_name(name)?);
+    if let Some(method) = item.method {
+        draft.method = method;
     }
-    let content_type = arguments.content_type.or_else(|| {
-        let is_json =
-            !body.is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok();
-        is_json.then(|| "application/json".to_owned())
-    });
-    let envelope = Envelope {
-        v: VERSION,
-        request_id: entropy::request_id(),
-        destination: destination.name.clone(),
-        enqueued_at: now,
-        request: Request {
-            method: arguments.method,
-            path: arguments.path,
-            query: arguments.query,
-            headers: arguments.header,
-            content_type,
-            body_sha256: sha256_hex(&body),
-            body: (!body.is_empty()).then(|| Body::from_bytes(body)),
-        },
-        requester: Requester {
-            principal: arguments
-                .principal
-                .or_else(|| user_name(rustix::process::getuid().as_raw())),
-            thread: arguments.thread,
-        },
-        notify,
-        labels: arguments.label.into_iter().collect::<BTreeMap<_, _>>(),
-        key: None,
-        retry_of: None,
-        not_before,
-        not_after,
-        notice: false,
-    };
-    check(&envelope, destination)?;
-    Ok(envelope)
+    draft.path = item.path.unwrap_or_default();
+    draft.query = item.query;
+    draft.headers = item.header;
+    draft.content_type = item.content_type;
+    draft.body = body;
+    draft.request_id = item.request_id;
+    draft.key = item.key;
+    draft.hold = item.hold;
+    draft.requester.principal = item.principal;
+    draft.requester.thread = item.thread;
+    draft.labels = item.label.into_iter().collect();
+    Ok(draft)
 }
 
-/// What could never be sent is refused now, while somebody listens.
-fn check(envelope: &Envelope, destination: &Destination) -> Result<(), CliError> {
-    envelope
-        .request
-        .check()
-        .map_err(|error| CliError::Data(error.to_string()))?;
-    let credential = destination
-        .auth
-        .as_ref()
-        .map(|auth| crate::transport::secret::Credential::new(auth, "x"));
-    request::assemble(envelope, destination, credential.as_ref())
-        .map_err(|error| CliError::Data(error.to_string()))?;
-    // Guarantee G12: an item never holds a secret.
-    let secret = ["authorization", "proxy-authorization", "cookie"];
-    if let Some((name, _)) = envelope
-        .request
-        .headers
-        .iter()
-        .find(|(name, _)| secret.contains(&name.to_ascii_lowercase().as_str()))
-    {
-        return Err(CliError::Data(format!(
-            "header `{name}` holds a secret, and items are stored as they are; set `auth` in [destination.{}] instead",
-            destination.name
-        )));
+/// The body: in memory while it is small, else taken in by the store piece by piece.
+fn body(
+    context: &Context,
+    config: &Config,
+    store: &FileStore,
+    item: &ItemArgs,
+) -> anyhow::Result<(Vec<u8>, Option<NewBody>)> {
+    let (name, mut input): (String, Box<dyn Read>) = match (&item.data, &item.file) {
+        (Some(data), _) => return Ok((data.clone().into_bytes(), None)),
+        (None, Some(path)) if path.as_os_str() != "-" => {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|source| CliError::Input {
+                path: name.clone(),
+                source,
+            })?;
+            (name, Box::new(file))
+        }
+        (None, _) => {
+            if io::stdin().is_terminal() {
+                context
+                    .out
+                    .warn("reading the body from the terminal; end it with Ctrl-D");
+            }
+            ("standard input".to_owned(), Box::new(io::stdin().lock()))
+        }
+    };
+    let fail = |source| CliError::Input {
+        path: name.clone(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    let small = INLINE_BYTES_MAX as u64 + 1;
+    input
+        .by_ref()
+        .take(small)
+        .read_to_end(&mut bytes)
+        .map_err(fail)?;
+    let method = item.method.as_deref().unwrap_or("POST");
+    if bytes.is_empty() && item.file.is_none() && ["POST", "PUT", "PATCH"].contains(&method) {
+        context.out.warn(
+            "standard input was empty, and so is the body; `--data ''` says that this is meant",
+        );
     }
-    Ok(())
+    if (bytes.len() as u64) < small {
+        return Ok((bytes, None));
+    }
+    let mut whole = bytes.as_slice().chain(input);
+    match store.take_body(&mut whole, config.limits.max_body_bytes) {
+        Ok(body) => Ok((Vec::new(), Some(body))),
+        Err(BodyError::Input(source)) => Err(fail(source).into()),
+        Err(BodyError::TooLarge) => Err(CliError::Data(intake::too_large(config)).into()),
+        Err(BodyError::Store(error)) => Err(error.into()),
+    }
+}
+
+/// Ticks the destination. What was accepted is accepted, whatever comes of it.
+fn tick_now(context: &Context, config: &Config, store: &FileStore, only: Option<DestName>) {
+    let options = Options {
+        destination: only,
+        ..Options::default()
+    };
+    match tick::pass(context, config, store, &options, &AtomicBool::new(false)) {
+        Ok(report) => {
+            for warning in &report.warnings {
+                context.out.warn(&super::output::plain(warning));
+            }
+        }
+        Err(StoreError::Locked { owner, .. }) => context
+            .out
+            .warn(&format!("not ticked now: {owner}; a later tick sends it")),
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            context
+                .out
+                .warn(&format!("it is accepted, but the tick failed: {error:#}"));
+        }
+    }
 }
 
 /// A dead timer shows nowhere else.

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
+use crate::intake::Full;
 use crate::store::StoreError;
 
 /// An error of a command's own, with its exit code.
@@ -18,6 +19,9 @@ pub(super) enum CliError {
     /// There is no such item or file. Exit code 66.
     #[error("{0}")]
     NoInput(String),
+    /// There is no room for more. Exit code 75.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// It was done, but not all of it. Exit code 1.
     #[error("{0}")]
     Partly(String),
@@ -63,6 +67,7 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::Usage(_) => (2, None),
         CliError::Data(_) => (65, None),
         CliError::NoInput(_) => (66, None),
+        CliError::Full(_) => (75, None),
         CliError::Partly(_) => (1, None),
         CliError::Config(_) => (78, None),
         CliError::Input { source, .. } if source.kind() == ErrorKind::NotFound => (66, None),
@@ -117,6 +122,14 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             "links are not followed: put a directory there, or move the whole spool and name it with --spool",
         ),
         StoreError::Exists { .. } => (65, "nothing was changed"),
+        StoreError::KeyBusy { .. } => (
+            75,
+            "run it again: whichever comes second gets the id of the first",
+        ),
+        StoreError::Restless { .. } => (
+            75,
+            "run it again; nothing was accepted under that key or id",
+        ),
         // After the rename: the item is perhaps accepted, which 77 would deny.
         StoreError::Io {
             op: "sync directory",

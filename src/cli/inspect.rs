@@ -7,6 +7,7 @@ use super::output::{self, style_of};
 use super::select::{self, Filters};
 use super::{Context, times};
 use crate::clock::{Clock as _, SystemClock};
+use crate::model::envelope::{BODIES, Body};
 use crate::model::ids::DestName;
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
@@ -370,13 +371,19 @@ fn print_item(
     if let Some(content_type) = &request.content_type {
         field("type", content_type)?;
     }
-    let body = request.body_bytes().unwrap_or_default();
+    let (bytes, text) = match (&request.body, request.file_bytes()) {
+        (Some(Body::File { id, .. }), Some(bytes)) => (bytes, format!("in {BODIES}{id}")),
+        _ => {
+            let body = request.body_bytes().unwrap_or_default().unwrap_or_default();
+            (body.len() as u64, shortened(&body))
+        }
+    };
     field(
         "body",
-        &format!("{} bytes, SHA-256 {}", body.len(), request.body_sha256),
+        &format!("{bytes} bytes, SHA-256 {}", request.body_sha256),
     )?;
-    if !body.is_empty() {
-        field("", &shortened(&body))?;
+    if bytes > 0 {
+        field("", &text)?;
     }
     for (name, value) in [
         ("principal", &envelope.requester.principal),

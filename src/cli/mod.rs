@@ -1,5 +1,6 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
+mod batch;
 mod config;
 mod demo;
 mod enqueue;
@@ -21,7 +22,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use self::output::Output;
 use crate::config::Config;
+use crate::intake;
 use crate::store::file::{self, FileStore};
+use crate::users;
 
 /// Sendmail for HTTP APIs: a durable spool, sent by ticks, in five states that `ls` can show.
 #[derive(Debug, Parser)]
@@ -236,22 +239,7 @@ impl Context {
 
 /// Who runs the command, as events store it: `alice(1000)`.
 fn whoami() -> String {
-    let uid = rustix::process::getuid().as_raw();
-    match user_name(uid) {
-        Some(name) => format!("{name}({uid})"),
-        None => format!("({uid})"),
-    }
-}
-
-/// The user's name by the system's list of users.
-fn user_name(uid: u32) -> Option<String> {
-    let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let id = fields.nth(1)?;
-        (id.parse() == Ok(uid)).then(|| name.to_owned())
-    })
+    users::with_uid(rustix::process::getuid().as_raw())
 }
 
 /// Turns a destination's name from the command line into a name, or exit code 65.
@@ -268,22 +256,7 @@ fn destination<'c>(
     text: &str,
 ) -> anyhow::Result<&'c crate::config::Destination> {
     let name = dest_name(text)?;
-    config.destinations.get(&name).ok_or_else(|| {
-        let known: Vec<&str> = config
-            .destinations
-            .keys()
-            .map(crate::model::ids::DestName::as_str)
-            .collect();
-        let hint = match crate::model::fault::nearest(text, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if known.is_empty() => format!(
-                "none is configured yet; add [destination.{name}] to {}",
-                config.path.display()
-            ),
-            None => format!("configured are: {}", known.join(", ")),
-        };
-        exit::CliError::Data(format!("destination `{name}` is not configured; {hint}")).into()
-    })
+    intake::known_destination(config, &name).map_err(|why| exit::CliError::Data(why).into())
 }
 
 /// Reads a file that the user named, or standard input for `-`.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use anyhow::Context as _;
+
 use super::exit::CliError;
 use super::select::{self, Filters};
 use super::tick::patiently;
@@ -17,7 +19,7 @@ use crate::model::reason::Reason;
 use crate::model::state::{self, Move, Refused, Resolution, State};
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
-use crate::store::{Decision, DestinationHold, Found, Owner, Store};
+use crate::store::{Decision, DestinationHold, Found, Offer, Owner, Store};
 
 /// What every one of these commands takes.
 #[derive(Debug, clap::Args)]
@@ -445,7 +447,23 @@ fn accept_copy(
     let mut accepted = Event::new(EventKind::Accepted, now, State::Pending);
     accepted.by = Some(by.to_owned());
     accepted.note = note.map(str::to_owned);
-    store.accept(envelope, accepted)?;
+    // The copy has a body of its own: each item's goes with it.
+    let body = match envelope.request.file_bytes() {
+        None => None,
+        Some(bytes) => {
+            let old = envelope.retry_of.unwrap_or(id);
+            let mut file = store
+                .open_body(old)
+                .with_context(|| format!("cannot read the body of {old}"))?;
+            Some(store.take_body(&mut file, bytes)?)
+        }
+    };
+    store.accept_all(vec![Offer {
+        envelope,
+        accepted,
+        own_id: false,
+        body,
+    }])?;
     Ok(id)
 }
 

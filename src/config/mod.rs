@@ -68,6 +68,10 @@ pub struct Tick {
 pub struct Limits {
     /// The largest body in bytes.
     pub max_body_bytes: u64,
+    /// How many items may be pending, unknown and held together; absent means any number.
+    pub max_items: Option<u64>,
+    /// How many bytes must be free on the spool's file system.
+    pub min_free_bytes: u64,
 }
 
 /// `[notify]`: who is told when an item does not end well.

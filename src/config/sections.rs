@@ -55,6 +55,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 1 << 20,
+            max_items: None,
+            min_free_bytes: 16 << 20,
         }
     }
 }
@@ -136,11 +138,19 @@ pub(super) fn retry(mut section: Section<'_>, usual: &Retry) -> Retry {
 }
 
 fn limits(mut section: Section<'_>) -> Limits {
-    let size = section.take("max_body").and_then(|value| value.size());
-    section.not_yet("max_items", NOT_YET);
-    section.not_yet("min_free", NOT_YET);
+    let usual = Limits::default();
+    let mut size = |name: &'static str| section.take(name).and_then(|value| value.size());
+    let max_body = size("max_body");
+    let min_free = size("min_free");
+    let max_items = section
+        .take("max_items")
+        .and_then(|value| value.integer(1..=u32::MAX));
     section.finish();
-    size.map_or_else(Limits::default, |max_body_bytes| Limits { max_body_bytes })
+    Limits {
+        max_body_bytes: max_body.unwrap_or(usual.max_body_bytes),
+        max_items: max_items.map(u64::from),
+        min_free_bytes: min_free.unwrap_or(usual.min_free_bytes),
+    }
 }
 
 fn notify(mut section: Section<'_>) -> (Notify, Vec<Range<usize>>) {

@@ -16,8 +16,8 @@ use crate::model::notice::{About, Notice};
 use crate::model::reason::Reason;
 use crate::model::time::UnixMs;
 use crate::store::{Claimed, Decision, StoreError, Want};
-use crate::transport;
 use crate::transport::secret::SecretError;
+use crate::transport::{self, Streamed};
 
 /// What was settled is made durable after this long at the latest, in milliseconds.
 const SYNC_AFTER_MS: u64 = 100;
@@ -150,10 +150,15 @@ impl Tick<'_, '_> {
                 lane.begun(now);
                 begun = true;
                 self.report.attempts += 1;
+                let envelope = &claimed.item.envelope;
+                let in_a_file = envelope.request.file_bytes().is_some();
+                let body = in_a_file
+                    .then(|| Streamed::new(self.engine.store.open_body(envelope.request_id)));
                 self.transport.begin(transport::Send {
                     token,
                     destination: Arc::clone(&lane.destination),
-                    envelope: Arc::new(claimed.item.envelope.clone()),
+                    envelope: Arc::new(envelope.clone()),
+                    body,
                 });
                 self.flights.insert(
                     token,

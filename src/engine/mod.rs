@@ -1,4 +1,4 @@
-//! One tick: recover → wake → due → claim → send → classify → settle, under one lock.
+//! One tick: recover → take in → wake → due → claim → send → classify → settle, under one lock.
 //!
 //! # Order of writes
 //!
@@ -17,6 +17,7 @@
 mod attempt;
 mod causes;
 mod deliver;
+mod ingest;
 mod judge;
 mod lane;
 pub mod plan;
@@ -144,6 +145,7 @@ impl Tick<'_, '_> {
     fn run(mut self) -> Result<Report, StoreError> {
         let begun_ms = self.engine.clock.steady_ms();
         self.recover()?;
+        self.take_in(begun_ms)?;
         self.open_lanes()?;
         self.wake()?;
         self.deliver(begun_ms)?;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::ids::{DestName, RequestId};
@@ -80,14 +81,69 @@ pub struct Request {
     pub body_sha256: String,
 }
 
+/// A larger body than this lies in a file of its own, in bytes.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+
 /// A body, as text where it is UTF-8.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "BodyFields")]
 pub enum Body {
     /// The bytes are this UTF-8 text.
     Text(String),
     /// The bytes in base64 with padding.
     Base64(String),
+    /// The bytes are in `bodies/ID`, where ID is the item's own, and are so many.
+    File {
+        /// The item whose body it is.
+        id: RequestId,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+/// A body as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BodyFields {
+    text: Option<String>,
+    base64: Option<String>,
+    file: Option<String>,
+    bytes: Option<u64>,
+}
+
+/// Where the bodies of items lie, relative to the spool.
+pub const BODIES: &str = "bodies/";
+
+impl TryFrom<BodyFields> for Body {
+    type Error = &'static str;
+
+    fn try_from(fields: BodyFields) -> Result<Self, Self::Error> {
+        match (fields.text, fields.base64, fields.file, fields.bytes) {
+            (Some(text), None, None, None) => Ok(Self::Text(text)),
+            (None, Some(base64), None, None) => Ok(Self::Base64(base64)),
+            (None, None, Some(file), Some(bytes)) => {
+                let id = file.strip_prefix(BODIES).and_then(|id| id.parse().ok());
+                let id = id.ok_or("a body's file is bodies/ and the item's id")?;
+                Ok(Self::File { id, bytes })
+            }
+            _ => Err("a body is `text`, or `base64`, or `file` and `bytes`"),
+        }
+    }
+}
+
+impl Serialize for Body {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        match self {
+            Self::Text(text) => map.serialize_entry("text", text)?,
+            Self::Base64(text) => map.serialize_entry("base64", text)?,
+            Self::File { id, bytes } => {
+                map.serialize_entry("file", &format!("{BODIES}{id}"))?;
+                map.serialize_entry("bytes", bytes)?;
+            }
+        }
+        map.end()
+    }
 }
 
 /// Who asked for an item.
@@ -151,34 +207,46 @@ impl Body {
         )
     }
 
-    /// The bytes.
+    /// The bytes; `None` if they are in a file.
     ///
     /// # Errors
     ///
     /// [`RequestError::Base64`] if the text is not base64.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, RequestError> {
+    pub fn to_bytes(&self) -> Result<Option<Vec<u8>>, RequestError> {
         match self {
-            Self::Text(text) => Ok(text.clone().into_bytes()),
-            Self::Base64(text) => STANDARD.decode(text).map_err(|_| RequestError::Base64),
+            Self::Text(text) => Ok(Some(text.clone().into_bytes())),
+            Self::Base64(text) => STANDARD
+                .decode(text)
+                .map(Some)
+                .map_err(|_| RequestError::Base64),
+            Self::File { .. } => Ok(None),
         }
     }
 }
 
 impl Request {
-    /// The body's bytes, checked against the stored hash.
+    /// The body's bytes, checked against the stored hash; `None` if they are in a file.
     ///
     /// # Errors
     ///
     /// [`RequestError::Base64`] or [`RequestError::BodyHash`] if the stored body is damaged.
-    pub fn body_bytes(&self) -> Result<Vec<u8>, RequestError> {
+    pub fn body_bytes(&self) -> Result<Option<Vec<u8>>, RequestError> {
         let bytes = match &self.body {
             Some(body) => body.to_bytes()?,
-            None => Vec::new(),
+            None => Some(Vec::new()),
         };
-        if sha256_hex(&bytes) == self.body_sha256 {
-            Ok(bytes)
-        } else {
-            Err(RequestError::BodyHash)
+        match bytes {
+            Some(bytes) if sha256_hex(&bytes) != self.body_sha256 => Err(RequestError::BodyHash),
+            other => Ok(other),
+        }
+    }
+
+    /// How long a body is that lies in a file; `None` for any other.
+    #[must_use]
+    pub fn file_bytes(&self) -> Option<u64> {
+        match self.body {
+            Some(Body::File { bytes, .. }) => Some(bytes),
+            Some(Body::Text(_) | Body::Base64(_)) | None => None,
         }
     }
 
@@ -383,7 +451,30 @@ mod tests {
             let body = Body::from_bytes(bytes.to_vec());
             let stored = serde_json::to_string(&body).unwrap();
             let back: Body = serde_json::from_str(&stored).unwrap();
-            assert_eq!(back.to_bytes().unwrap(), bytes);
+            assert_eq!(back.to_bytes().unwrap().unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_body_is_written_in_one_of_three_ways() {
+        let id = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";
+        for text in [
+            r#"{"text":"a"}"#.to_owned(),
+            r#"{"base64":"AA=="}"#.to_owned(),
+            format!(r#"{{"file":"bodies/{id}","bytes":70000}}"#),
+        ] {
+            let body: Body = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&body).unwrap(), text);
+        }
+        for text in [
+            "{}".to_owned(),
+            r#"{"text":"a","base64":"AA=="}"#.to_owned(),
+            r#"{"text":"a","bytes":1}"#.to_owned(),
+            format!(r#"{{"file":"bodies/{id}"}}"#),
+            format!(r#"{{"file":"/etc/{id}","bytes":1}}"#),
+            r#"{"file":"bodies/../lock","bytes":1}"#.to_owned(),
+        ] {
+            assert!(serde_json::from_str::<Body>(&text).is_err(), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An item: its envelope and its events; how they stand in a file, and what they add up to.
 
-use super::envelope::{Envelope, VERSION, sha256_hex};
+use super::envelope::{Body, Envelope, VERSION, sha256_hex};
 use super::event::{Event, EventKind};
 use super::ids::RequestId;
 use super::reason::Reason;
@@ -72,6 +72,9 @@ pub enum Damage {
     /// The body is not what was accepted.
     #[error("the body does not match its SHA-256")]
     BodyHash,
+    /// It names the body of another item.
+    #[error("the body is said to be in the file of another item")]
+    BodyFile,
     /// A line that was written whole cannot be read any more.
     #[error("line {0} is damaged")]
     Line(usize),
@@ -139,8 +142,14 @@ impl Item {
             }
             _ => return Err(Damage::NotAccepted),
         }
+        // One that lies in a file is looked at when it is to be sent.
         if envelope.request.body_bytes().is_err() {
             return Err(Damage::BodyHash);
+        }
+        if let Some(Body::File { id, .. }) = envelope.request.body
+            && id != envelope.request_id
+        {
+            return Err(Damage::BodyFile);
         }
         let item = Self { envelope, events };
         Ok(Parsed { item, bytes_good })

@@ -4,6 +4,7 @@
 //! and the fold that gives its standing), then `classify` (an answer and a history → a verdict).
 
 pub mod classify;
+pub mod draft;
 pub mod envelope;
 pub mod event;
 pub mod fault;

@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -46,6 +46,15 @@ pub struct Meta {
     pub uid: u32,
     /// How many names it has; of a directory on most file systems, 2 and its subdirectories.
     pub nlink: u64,
+}
+
+/// What still fits onto a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// In bytes, for a user who is not root.
+    pub bytes: u64,
+    /// In files.
+    pub files: u64,
 }
 
 /// An open, growing file: the journal.
@@ -112,6 +121,57 @@ pub trait Disk {
     ///
     /// The system's error; what was begun is removed again as far as that is possible.
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()>;
+
+    /// As [`Disk::create`], and not synced: a sync of everything follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::create`].
+    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()>;
+
+    /// Makes a new file with all that `from` gives, at most `bytes_max`, and syncs it. Returns
+    /// its length; one more than `bytes_max` if there is more. `seen` gets every piece.
+    ///
+    /// # Errors
+    ///
+    /// Of `from`: the error in `Ok`. The system's error, with what was begun removed again.
+    fn create_from(
+        &self,
+        path: &Path,
+        from: &mut dyn Read,
+        bytes_max: u64,
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Result<u64, io::Error>>;
+
+    /// Opens a regular file for reading it piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; `InvalidInput` if it is no regular file.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
+
+    /// As [`Disk::read`], with what the opened file itself is: somebody else may be changing
+    /// its name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::read`].
+    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)>;
+
+    /// Makes a file's contents durable.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
+
+    /// How many bytes and how many files still fit onto the file system of `path`. A file system
+    /// that does not count files has room for all.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn room(&self, path: &Path) -> io::Result<Room>;
 
     /// Cuts the file to `keep` bytes if it is longer, and appends. Not synced.
     ///
@@ -243,6 +303,53 @@ fn open_growing(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Makes a new file and fills it; removed again if that fails.
+fn make_file<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(open_flags())
+        .open(path)?;
+    let made = file
+        .set_permissions(fs::Permissions::from_mode(0o600))
+        .and_then(|()| fill(&mut file));
+    if made.is_err() {
+        // After a failed sync the pages count as clean: this file can never be trusted.
+        fs::remove_file(path)?;
+    }
+    made
+}
+
+fn fill(file: &mut File, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+    file.write_all(bytes)?;
+    mtime.map_or(Ok(()), |mtime| {
+        file.set_modified(UNIX_EPOCH + Duration::from_millis(mtime.0))
+    })
+}
+
+fn meta_of(meta: &fs::Metadata) -> Meta {
+    let kind = if meta.is_file() {
+        Kind::File
+    } else if meta.is_dir() {
+        Kind::Directory
+    } else {
+        Kind::Other
+    };
+    let instant = |seconds: i64, nanoseconds: i64| {
+        let ms = seconds.saturating_mul(1000) + nanoseconds / 1_000_000;
+        UnixMs(u64::try_from(ms).unwrap_or(0))
+    };
+    Meta {
+        kind,
+        mtime: instant(meta.mtime(), meta.mtime_nsec()),
+        changed: instant(meta.ctime(), meta.ctime_nsec()),
+        inode: (meta.dev(), meta.ino()),
+        uid: meta.uid(),
+        nlink: meta.nlink(),
+    }
+}
+
 impl RealDisk {
     /// Makes a directory its owner's alone. Not synced.
     ///
@@ -281,40 +388,85 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        self.read_with_meta(path, bytes_max).map(|(bytes, _)| bytes)
+    }
+
+    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
         let file = open_regular(path, OpenOptions::new().read(true))?;
-        let length = file.metadata()?.len();
+        let meta = file.metadata()?;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "it is too large");
-        if length > bytes_max {
+        if meta.len() > bytes_max {
             return Err(too_large());
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
         file.take(bytes_max + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > bytes_max {
             return Err(too_large());
         }
-        Ok(bytes)
+        Ok((bytes, meta_of(&meta)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        let file = open_regular(path, OpenOptions::new().read(true))?;
+        Ok(Box::new(file))
     }
 
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(open_flags())
-            .open(path)?;
-        let written = (|| {
-            file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            file.write_all(bytes)?;
-            if let Some(mtime) = mtime {
-                file.set_modified(UNIX_EPOCH + Duration::from_millis(mtime.0))?;
-            }
+        make_file(path, |file| {
+            fill(file, bytes, mtime)?;
             file.sync_all()
-        })();
-        if written.is_err() {
-            // After a failed sync the pages count as clean: this file can never be trusted.
+        })
+    }
+
+    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        make_file(path, |file| fill(file, bytes, mtime))
+    }
+
+    fn create_from(
+        &self,
+        path: &Path,
+        from: &mut dyn Read,
+        bytes_max: u64,
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Result<u64, io::Error>> {
+        let made = make_file(path, |file| {
+            let mut from = from.take(bytes_max.saturating_add(1));
+            let mut piece = vec![0; 64 * 1024];
+            let mut length = 0;
+            loop {
+                let got = match from.read(&mut piece) {
+                    Ok(0) => break,
+                    Ok(got) => got,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Ok(Err(error)),
+                };
+                length += got as u64;
+                seen(&piece[..got]);
+                file.write_all(&piece[..got])?;
+            }
+            file.sync_all()?;
+            Ok(Ok(length))
+        })?;
+        if made.is_err() {
             fs::remove_file(path)?;
         }
-        written
+        Ok(made)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        open_regular(path, OpenOptions::new().read(true))?.sync_all()
+    }
+
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(Room {
+            bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            files: if stat.f_files == 0 {
+                u64::MAX
+            } else {
+                stat.f_favail
+            },
+        })
     }
 
     fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
@@ -393,26 +545,7 @@ impl Disk for RealDisk {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Meta> {
-        let meta = fs::symlink_metadata(path)?;
-        let kind = if meta.is_file() {
-            Kind::File
-        } else if meta.is_dir() {
-            Kind::Directory
-        } else {
-            Kind::Other
-        };
-        let instant = |seconds: i64, nanoseconds: i64| {
-            let ms = seconds.saturating_mul(1000) + nanoseconds / 1_000_000;
-            UnixMs(u64::try_from(ms).unwrap_or(0))
-        };
-        Ok(Meta {
-            kind,
-            mtime: instant(meta.mtime(), meta.mtime_nsec()),
-            changed: instant(meta.ctime(), meta.ctime_nsec()),
-            inode: (meta.dev(), meta.ino()),
-            uid: meta.uid(),
-            nlink: meta.nlink(),
-        })
+        Ok(meta_of(&fs::symlink_metadata(path)?))
     }
 
     fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {

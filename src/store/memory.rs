@@ -7,14 +7,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{
-    Claimed, Counts, Decision, DestinationHold, Found, Interrupted, Memory, Met, Owner, Scope,
-    Session, Store, StoreError, Want,
+    Answer, BodyError, Claimed, Counts, Decision, DestinationHold, Dropped, Found, Intake,
+    Interrupted, Memory, Met, NewBody, NewBodyAt, Offer, Owner, Refusal, Room, Scope, Session,
+    Store, StoreError, TakenIn, Want,
 };
-use crate::model::envelope::Envelope;
+use crate::model::envelope::{Body, Envelope};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
@@ -31,6 +33,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Inner {
     items: BTreeMap<RequestId, Arc<Item>>,
+    bodies: BTreeMap<RequestId, Vec<u8>>,
     /// Claimed and not settled, by whichever session: the attempt's number and the time.
     claims: BTreeMap<RequestId, (u32, UnixMs)>,
     notices: Merged,
@@ -92,6 +95,53 @@ impl Inner {
         Ok(())
     }
 
+    /// Accepts an offer unless its key or its id is known.
+    fn take(&mut self, offer: Offer) -> Result<Answer, StoreError> {
+        let Offer {
+            mut envelope,
+            accepted,
+            own_id,
+            body,
+        } = offer;
+        let sum = envelope.request.body_sha256.clone();
+        let known = envelope.key.as_ref().and_then(|key| {
+            self.items.values().find(|item| {
+                item.envelope.key.as_ref() == Some(key)
+                    && item.envelope.destination == envelope.destination
+            })
+        });
+        if let Some(known) = known {
+            let id = known.envelope.request_id;
+            return Ok(if known.envelope.request.body_sha256 == sum {
+                Answer::Known(id)
+            } else {
+                let key = envelope.key.unwrap_or_default();
+                Answer::Refused(Refusal::KeyTaken { key, id })
+            });
+        }
+        let id = envelope.request_id;
+        if let Some(known) = self.items.get(&id) {
+            let same = known.envelope.request.body_sha256 == sum
+                && known.envelope.destination == envelope.destination;
+            return Ok(if own_id && same {
+                Answer::Known(id)
+            } else {
+                Answer::Refused(Refusal::IdTaken { id })
+            });
+        }
+        if let Some(NewBody {
+            bytes,
+            at: NewBodyAt::Memory(body),
+            ..
+        }) = body
+        {
+            envelope.request.body = Some(Body::File { id, bytes });
+            self.bodies.insert(id, body);
+        }
+        self.accept(envelope, accepted)?;
+        Ok(Answer::New(id))
+    }
+
     fn append(&mut self, id: RequestId, event: Event, notices: &[Notice]) {
         if let Some(item) = self.items.get_mut(&id) {
             Arc::make_mut(item).events.push(event);
@@ -139,8 +189,48 @@ impl Inner {
 }
 
 impl Store for MemoryStore {
-    fn accept(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
-        self.inner.borrow_mut().accept(envelope, accepted)
+    fn accept_all(&self, offers: Vec<Offer>) -> Result<Vec<Answer>, StoreError> {
+        let mut inner = self.inner.borrow_mut();
+        offers.into_iter().map(|offer| inner.take(offer)).collect()
+    }
+
+    fn take_body(&self, from: &mut dyn Read, bytes_max: u64) -> Result<NewBody, BodyError> {
+        let mut bytes = Vec::new();
+        from.take(bytes_max.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .map_err(BodyError::Input)?;
+        if bytes.len() as u64 > bytes_max {
+            return Err(BodyError::TooLarge);
+        }
+        Ok(NewBody::new(bytes))
+    }
+
+    fn open_new_body<'b>(&self, body: &'b NewBody) -> io::Result<Box<dyn Read + Send + 'b>> {
+        match &body.at {
+            NewBodyAt::Memory(bytes) => Ok(Box::new(bytes.as_slice())),
+            NewBodyAt::File(_) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn discard_body(&self, body: NewBody) {
+        drop(body);
+    }
+
+    fn open_body(&self, id: RequestId) -> io::Result<Box<dyn Read + Send>> {
+        let inner = self.inner.borrow();
+        let bytes = inner.bodies.get(&id).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(io::Cursor::new(bytes.clone())))
+    }
+
+    fn room(&self, items_max: u64) -> Result<Room, StoreError> {
+        let inner = self.inner.borrow();
+        let waits = |item: &&Arc<Item>| !item.standing().state.is_terminal();
+        let items = inner.items.values().filter(waits).count() as u64;
+        Ok(Room {
+            free_bytes: u64::MAX,
+            free_files: u64::MAX,
+            items: items.min(items_max),
+        })
     }
 
     fn scan(
@@ -301,6 +391,21 @@ impl MemorySession<'_> {
 }
 
 impl Session for MemorySession<'_> {
+    fn drop_boxes(&mut self) -> Result<Vec<(DestName, bool)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// There are no drop boxes in memory.
+    fn take_in(
+        &mut self,
+        _: &DestName,
+        _: u64,
+        _: usize,
+        _: &mut dyn FnMut(&Dropped<'_>) -> Intake,
+    ) -> Result<TakenIn, StoreError> {
+        Ok(TakenIn::default())
+    }
+
     fn recover(
         &mut self,
         decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),

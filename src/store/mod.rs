@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::envelope::Envelope;
+use crate::model::envelope::{Envelope, sha256_hex};
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::Item;
@@ -119,6 +119,18 @@ pub enum StoreError {
         /// The id.
         id: RequestId,
     },
+    /// Another process has been accepting an item under the same key for long. Exit code 75.
+    #[error("another process is accepting an item under the same key, at {}", path.display())]
+    KeyBusy {
+        /// The key's file.
+        path: PathBuf,
+    },
+    /// Items move faster than one can be looked for. Exit code 75.
+    #[error("items in {} move too fast to see whether one is there", root.display())]
+    Restless {
+        /// The spool.
+        root: PathBuf,
+    },
     /// The operating system refused. `op` is a verb: `rename`, `sync`. Exit code 74, or 77
     /// where it is a matter of permission.
     #[error("cannot {op} {}", path.display())]
@@ -142,6 +154,96 @@ pub enum StoreError {
         /// The encoder's error.
         #[source]
         source: serde_json::Error,
+    },
+}
+
+/// An item to be accepted.
+#[derive(Debug)]
+pub struct Offer {
+    /// What to send. If `key` is set, an earlier item of its destination with the same key is
+    /// this one.
+    pub envelope: Envelope,
+    /// Its first event: pending, or held.
+    pub accepted: Event,
+    /// The id is the caller's own: a repeat under it is known for one.
+    pub own_id: bool,
+    /// The body, if it is not in the envelope.
+    pub body: Option<NewBody>,
+}
+
+/// A body too large for an envelope, not yet anybody's.
+#[derive(Debug)]
+pub struct NewBody {
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256 in hex.
+    pub sha256: String,
+    at: NewBodyAt,
+}
+
+/// Where a body is until its item is accepted.
+#[derive(Debug)]
+enum NewBodyAt {
+    Memory(Vec<u8>),
+    /// In `tmp/`, synced.
+    File(PathBuf),
+}
+
+impl NewBody {
+    /// A body that is in memory.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes: bytes.len() as u64,
+            sha256: sha256_hex(&bytes),
+            at: NewBodyAt::Memory(bytes),
+        }
+    }
+}
+
+/// Why a body was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// It cannot be read where it comes from.
+    #[error("cannot read the body")]
+    Input(#[source] io::Error),
+    /// There is more of it than is allowed.
+    #[error("the body is too large")]
+    TooLarge,
+    /// It cannot be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What became of an [`Offer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is accepted, and durable.
+    New(RequestId),
+    /// It was accepted before, under this id. Nothing new was accepted.
+    Known(RequestId),
+    /// It is not accepted.
+    Refused(Refusal),
+    /// Another process is accepting an item under the same key. Only where nobody waits.
+    Busy,
+}
+
+/// Why an item is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its key belongs to an item with another body.
+    #[error("the key `{}` belongs to item {id}, which has another body; give another key", key.escape_debug())]
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// Whose it is.
+        id: RequestId,
+    },
+    /// Its id belongs to another item.
+    #[error("item {id} exists already, with another body or destination; give another id, or none")]
+    IdTaken {
+        /// The id.
+        id: RequestId,
     },
 }
 
@@ -169,6 +271,17 @@ pub struct Scope {
     pub states: Vec<State>,
     /// Only this destination.
     pub destination: Option<String>,
+}
+
+/// How full a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Files that can still be made.
+    pub free_files: u64,
+    /// Items that are pending, unknown or held; at most as many as were asked for.
+    pub items: u64,
 }
 
 /// How many items are in each state, and more that places alone tell.
@@ -268,7 +381,61 @@ pub trait Store {
     ///
     /// [`StoreError::Exists`] if the id is taken; else the item is not accepted unless the error
     /// is [`StoreError::Io`] with `op` `sync directory`, after which it is perhaps.
-    fn accept(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError>;
+    fn accept(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
+        let id = envelope.request_id;
+        let offer = Offer {
+            envelope,
+            accepted,
+            own_id: false,
+            body: None,
+        };
+        let answers = self.accept_all(vec![offer])?;
+        match answers.first() {
+            Some(Answer::New(_) | Answer::Known(_)) => Ok(()),
+            Some(Answer::Refused(_) | Answer::Busy) | None => Err(StoreError::Exists { id }),
+        }
+    }
+
+    /// Makes items durable, all together with few syncs; each gets its answer, in order. A
+    /// process that dies has accepted any number of them; offered again under the same keys or
+    /// ids each is accepted once.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`]: any number is perhaps accepted.
+    fn accept_all(&self, offers: Vec<Offer>) -> Result<Vec<Answer>, StoreError>;
+
+    /// Takes a body in, piece by piece, at most `bytes_max` bytes. It is nobody's until it is
+    /// offered with its item.
+    ///
+    /// # Errors
+    ///
+    /// [`BodyError`]; nothing is kept then.
+    fn take_body(&self, from: &mut dyn io::Read, bytes_max: u64) -> Result<NewBody, BodyError>;
+
+    /// Reads a body that was taken in.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn open_new_body<'b>(&self, body: &'b NewBody) -> io::Result<Box<dyn io::Read + Send + 'b>>;
+
+    /// Gives a body up that is not offered after all.
+    fn discard_body(&self, body: NewBody);
+
+    /// Opens the body of an item that has it in a file of its own.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn open_body(&self, id: RequestId) -> io::Result<Box<dyn io::Read + Send>>;
+
+    /// How much room there is, and how many items wait, counted no further than `items_max`.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn room(&self, items_max: u64) -> Result<Room, StoreError>;
 
     /// Calls `each` once for every item in scope, in the order of an item's life.
     ///
@@ -417,6 +584,39 @@ pub struct SetAside {
     pub why: String,
 }
 
+/// A file of a drop box, as its contents and owner tell of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropped<'a> {
+    /// The destination whose box it was in.
+    pub destination: &'a DestName,
+    /// The user id of the file's owner.
+    pub uid: u32,
+    /// What it holds.
+    pub bytes: &'a [u8],
+    /// The id that it was given when it was first looked at, if that was before.
+    pub id: Option<RequestId>,
+}
+
+/// What the caller decides about a dropped file.
+#[derive(Debug)]
+pub enum Intake {
+    /// It becomes this item.
+    Accept(Box<Offer>),
+    /// It is no item, for this reason, and is set aside.
+    Refuse(String),
+}
+
+/// How many files were taken in from the drop boxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenIn {
+    /// Items accepted.
+    pub accepted: u64,
+    /// Files of items that were accepted before, by their key or id.
+    pub known: u64,
+    /// There is more.
+    pub left: bool,
+}
+
 /// What a session met besides its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Met {
@@ -438,6 +638,27 @@ pub trait Session {
         &mut self,
         decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
     ) -> Result<u64, StoreError>;
+
+    /// The drop boxes that are there, and whether anything is in them.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn drop_boxes(&mut self) -> Result<Vec<(DestName, bool)>, StoreError>;
+
+    /// Takes in at most `files_max` files of the drop box of `destination`; `decide` is asked
+    /// about each. A box that is not there is made.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met; what was accepted is not lost and not accepted twice.
+    fn take_in(
+        &mut self,
+        destination: &DestName,
+        bytes_max: u64,
+        files_max: usize,
+        decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
+    ) -> Result<TakenIn, StoreError>;
 
     /// The destinations that have anything pending, unknown or held.
     ///

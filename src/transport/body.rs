@@ -5,10 +5,10 @@
 //! the one positive proof of "not sent" beyond a failed connection. It cannot be cloned, so
 //! nothing below can send it a second time.
 
-use std::convert::Infallible;
+use std::io::{self, Read};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -53,16 +53,57 @@ impl Marker {
 
 /// The body. Not `Clone`, on purpose.
 pub(super) struct Marked {
-    rest: Bytes,
+    rest: Rest,
     state: Arc<AtomicU8>,
+}
+
+/// What is still to be handed over.
+enum Rest {
+    Bytes(Bytes),
+    /// So many bytes of a file. Its pieces are read where the network runs: it is a file of this
+    /// machine, read a moment ago to check it, and the thread is this destination's own. The
+    /// mutex is for the library's sake, which shares what it only ever passes on.
+    File(Mutex<Box<dyn Read + Send>>, u64),
+}
+
+impl Rest {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(_, left) => *left,
+        }
+    }
+
+    fn piece(&mut self) -> io::Result<Bytes> {
+        let len = usize::try_from(self.len()).map_or(PIECE_BYTES, |len| len.min(PIECE_BYTES));
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.split_to(len)),
+            Self::File(file, left) => {
+                let mut piece = vec![0; len];
+                let file = file.get_mut().map_err(|_| io::ErrorKind::Other)?;
+                file.read_exact(&mut piece)?;
+                *left -= len as u64;
+                Ok(Bytes::from(piece))
+            }
+        }
+    }
 }
 
 impl Marked {
     /// Wraps a body.
     pub(super) fn new(bytes: Vec<u8>) -> (Self, Marker) {
+        Self::of(Rest::Bytes(Bytes::from(bytes)))
+    }
+
+    /// Wraps a body of so many bytes that is read while it is sent.
+    pub(super) fn streamed(file: Box<dyn Read + Send>, bytes: u64) -> (Self, Marker) {
+        Self::of(Rest::File(Mutex::new(file), bytes))
+    }
+
+    fn of(rest: Rest) -> (Self, Marker) {
         let state = Arc::new(AtomicU8::new(UNTOUCHED));
         let body = Self {
-            rest: Bytes::from(bytes),
+            rest,
             state: Arc::clone(&state),
         };
         (body, Marker(state))
@@ -71,30 +112,31 @@ impl Marked {
 
 impl Body for Marked {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let len = self.rest.len().min(PIECE_BYTES);
-        let piece = self.rest.split_to(len);
-        let state = if self.rest.is_empty() {
-            HANDED_OVER
-        } else {
-            BEGUN
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        // Asked for, whatever becomes of it.
+        self.state.store(BEGUN, Ordering::SeqCst);
+        let piece = match self.rest.piece() {
+            Ok(piece) => piece,
+            Err(error) => return Poll::Ready(Some(Err(error))),
         };
-        self.state.store(state, Ordering::SeqCst);
+        if self.rest.len() == 0 {
+            self.state.store(HANDED_OVER, Ordering::SeqCst);
+        }
         Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
+        self.rest.len() == 0
     }
 
     /// Exact, so that the request goes out with a content length and not in chunks.
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(u64::try_from(self.rest.len()).unwrap_or(u64::MAX))
+        SizeHint::with_exact(self.rest.len())
     }
 }
 
@@ -115,9 +157,24 @@ mod tests {
         let mut context = Context::from_waker(std::task::Waker::noop());
         match Pin::new(body).poll_frame(&mut context) {
             Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
-            Poll::Ready(Some(Err(never))) => match never {},
-            Poll::Ready(None) | Poll::Pending => None,
+            Poll::Ready(Some(Err(_)) | None) | Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn a_streamed_body_that_ends_early_has_begun() {
+        let file = Box::new(io::Cursor::new(vec![1; PIECE_BYTES + 5]));
+        let (mut body, marker) = Marked::streamed(file, PIECE_BYTES as u64 + 10);
+        assert_eq!(body.size_hint().exact(), Some(PIECE_BYTES as u64 + 10));
+        assert_eq!(poll(&mut body), Some(PIECE_BYTES));
+        assert_eq!(poll(&mut body), None);
+        assert_eq!(marker.progress(), Progress::Begun);
+        assert!(!body.is_end_stream());
+
+        let (mut body, marker) = Marked::streamed(Box::new(io::Cursor::new(vec![1; 10])), 10);
+        assert_eq!(poll(&mut body), Some(10));
+        assert_eq!(marker.progress(), Progress::HandedOver);
+        assert!(body.is_end_stream());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -39,7 +39,7 @@ use super::body::{Marked, Marker, Progress};
 use super::networks::Networks;
 use super::phase::{self, Seen};
 use super::redact::Redactor;
-use super::request::{Assembled, assemble};
+use super::request::{Assembled, Payload, assemble, needs_body};
 use super::secret::{self, Credential};
 use super::{Send as Attempt, Sent, Transport};
 use crate::config::{Destination, Tls};
@@ -285,13 +285,26 @@ impl Ready {
     }
 
     fn request(&self, attempt: &Attempt) -> Result<(reqwest::Request, Option<Marker>), String> {
+        let mut file = None;
+        if let Some(body) = &attempt.body {
+            let opened = body.take();
+            file = Some(opened.map_err(|error| format!("cannot read the body: {error}"))?);
+        }
+        let mut whole = None;
+        if let Some(file) = file.as_mut().filter(|_| needs_body(&attempt.destination)) {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)
+                .map_err(|error| format!("cannot read the body: {error}"))?;
+            whole = Some(bytes);
+        }
         assemble(
             &attempt.envelope,
             &attempt.destination,
             self.credential.as_ref(),
+            whole,
         )
         .map_err(|error| phase::words(&error))
-        .and_then(|assembled| build(&self.client, assembled))
+        .and_then(|assembled| build(&self.client, assembled, file))
     }
 
     /// Reads a response as far as rules may look.
@@ -346,6 +359,7 @@ fn is_large(attempt: &Attempt) -> bool {
     use crate::model::envelope::Body;
     match &attempt.envelope.request.body {
         Some(Body::Text(text) | Body::Base64(text)) => text.len() > LARGE_ITEM_BYTES,
+        Some(Body::File { .. }) => needs_body(&attempt.destination),
         None => false,
     }
 }
@@ -367,6 +381,7 @@ async fn settled(marker: Option<Marker>) -> Option<Progress> {
 fn build(
     client: &reqwest::Client,
     assembled: Assembled,
+    file: Option<Box<dyn Read + Send>>,
 ) -> Result<(reqwest::Request, Option<Marker>), String> {
     let method = reqwest::Method::from_bytes(assembled.method.as_bytes())
         .map_err(|_| format!("method `{}` cannot be sent", assembled.method))?;
@@ -380,14 +395,20 @@ fn build(
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    if assembled.body.is_empty() && matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
+    let marked = match assembled.body {
+        Payload::Bytes(bytes) => (!bytes.is_empty()).then(|| Marked::new(bytes)),
+        Payload::Streamed(bytes) => {
+            let file = file.ok_or("the body's file was not opened")?;
+            Some(Marked::streamed(file, bytes))
+        }
+    };
+    if marked.is_none() && matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
         // RFC 9110, 8.6; some servers answer 411 without it.
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let mut request = client.request(method, assembled.url).headers(headers);
     let mut marker = None;
-    if !assembled.body.is_empty() {
-        let (body, its_marker) = Marked::new(assembled.body);
+    if let Some((body, its_marker)) = marked {
         request = request.body(reqwest::Body::wrap(body));
         marker = Some(its_marker);
     }

@@ -8,7 +8,9 @@ mod redact;
 pub mod request;
 pub mod secret;
 
-use std::sync::Arc;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::config::Destination;
@@ -26,6 +28,38 @@ pub struct Send {
     pub destination: Arc<Destination>,
     /// What.
     pub envelope: Arc<Envelope>,
+    /// The body, if it lies in a file of its own.
+    pub body: Option<Streamed>,
+}
+
+/// A body that is read while it is sent: only what is on its way is in memory.
+#[derive(Clone)]
+pub struct Streamed(Arc<Mutex<io::Result<Reader>>>);
+
+/// Where a body is read from. Once: a second send of it would be another attempt.
+type Reader = Box<dyn io::Read + std::marker::Send>;
+
+impl Streamed {
+    /// Wraps a body file that was opened, or why it could not be.
+    #[must_use]
+    pub fn new(file: io::Result<Box<dyn io::Read + std::marker::Send>>) -> Self {
+        Self(Arc::new(Mutex::new(file)))
+    }
+
+    /// The file, once.
+    fn take(&self) -> io::Result<Reader> {
+        let gone = || io::Error::other("the body was read already");
+        match self.0.lock() {
+            Ok(mut file) => std::mem::replace(&mut *file, Err(gone())),
+            Err(_) => Err(gone()),
+        }
+    }
+}
+
+impl fmt::Debug for Streamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Streamed")
+    }
 }
 
 /// One attempt made.

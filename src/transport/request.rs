@@ -36,8 +36,17 @@ pub struct Assembled {
     pub headers: Vec<(String, String)>,
     /// The header that proves who we are.
     pub credential: Option<Credential>,
-    /// The body with the key in it; empty for none.
-    pub body: Vec<u8>,
+    /// The body with the key in it.
+    pub body: Payload,
+}
+
+/// The body of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// These bytes; none for no body.
+    Bytes(Vec<u8>),
+    /// So many bytes, read from the item's body file while they are sent.
+    Streamed(u64),
 }
 
 /// Why no request can be made of an item. The text names the way out.
@@ -85,12 +94,25 @@ pub enum AssembleError {
          it must be application/x-www-form-urlencoded"
     )]
     NotForm(String),
+    /// The key goes into a body that lies in a file, and the file was not read.
+    #[error("the key goes into the body, which could not be read")]
+    NoBody,
     /// All of the head together is too long.
     #[error("the head of the request is {0} bytes long; at most {WHOLE_HEAD_BYTES_MAX} are sent")]
     HeadTooLong(usize),
 }
 
-/// Makes the request of an item.
+/// Whether the key goes into the body, so that the whole body is needed to make a request.
+#[must_use]
+pub fn needs_body(destination: &Destination) -> bool {
+    matches!(
+        destination.key.place,
+        KeyPlace::JsonBody(_) | KeyPlace::FormBody(_)
+    )
+}
+
+/// Makes the request of an item. `file_body` is what its body file holds, if it has one and
+/// [`needs_body`] says so.
 ///
 /// # Errors
 ///
@@ -99,6 +121,7 @@ pub fn assemble(
     envelope: &Envelope,
     destination: &Destination,
     credential: Option<&Credential>,
+    file_body: Option<Vec<u8>>,
 ) -> Result<Assembled, AssembleError> {
     let request = &envelope.request;
     request.check()?;
@@ -110,13 +133,24 @@ pub fn assemble(
     let key = key.as_deref();
     let url = address(request, &destination.base_url, place, key)?;
     let headers = headers(request, destination, credential, key)?;
-    let body = request.body_bytes()?;
-    let body = match (place, key) {
-        (KeyPlace::JsonBody(pointer), Some(key)) => json_with(body, pointer, key)?,
-        (KeyPlace::FormBody(name), Some(key)) => {
-            form_with(body, value_of(&headers, "content-type"), name, key)?
+    let body = match (request.body_bytes()?, request.file_bytes()) {
+        (Some(body), _) => Some(body),
+        (None, Some(_)) if file_body.is_some() => file_body,
+        (None, _) => None,
+    };
+    let body = match (place, key, body) {
+        (KeyPlace::JsonBody(pointer), Some(key), Some(body)) => {
+            Payload::Bytes(json_with(body, pointer, key)?)
         }
-        _ => body,
+        (KeyPlace::FormBody(name), Some(key), Some(body)) => {
+            let content_type = value_of(&headers, "content-type");
+            Payload::Bytes(form_with(body, content_type, name, key)?)
+        }
+        (KeyPlace::JsonBody(_) | KeyPlace::FormBody(_), Some(_), None) => {
+            return Err(AssembleError::NoBody);
+        }
+        (_, _, Some(body)) => Payload::Bytes(body),
+        (_, _, None) => Payload::Streamed(request.file_bytes().unwrap_or(0)),
     };
     let assembled = Assembled {
         method: request.method.clone(),

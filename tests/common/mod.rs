@@ -11,7 +11,7 @@ use tickpost::model::ids::{DestName, RequestId};
 use tickpost::model::reason::Reason;
 use tickpost::model::state::State;
 use tickpost::model::time::UnixMs;
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk};
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room};
 use tickpost::store::{Owner, Want};
 use uuid::Uuid;
 
@@ -134,6 +134,30 @@ impl Disk for QuickDisk {
         let mut file = options.write(true).create_new(true).open(path)?;
         io::Write::write_all(&mut file, bytes)?;
         mtime.map_or(Ok(()), |mtime| RealDisk.set_mtime(path, mtime))
+    }
+    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        RealDisk.write_new(path, bytes, mtime)
+    }
+    fn create_from(
+        &self,
+        path: &Path,
+        from: &mut dyn io::Read,
+        bytes_max: u64,
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Result<u64, io::Error>> {
+        RealDisk.create_from(path, from, bytes_max, seen)
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
+        RealDisk.open(path)
+    }
+    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
+        RealDisk.read_with_meta(path, bytes_max)
+    }
+    fn sync_file(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        RealDisk.room(path)
     }
     fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
         RealDisk.append(path, keep, bytes)

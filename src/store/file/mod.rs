@@ -17,7 +17,10 @@
 //!
 //! No clock, no choice of state. The caller decides; this makes it durable.
 
+mod accept;
+mod census;
 pub mod journal;
+mod keys;
 pub mod layout;
 mod reader;
 mod replay;
@@ -30,12 +33,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use self::journal::io_error;
 use super::disk::{Disk, Kind, RealDisk};
-use super::{Counts, DestinationHold, Found, Memory, Owner, Scope, Session, Store, StoreError};
-use crate::model::envelope::Envelope;
+use super::{
+    Answer, BodyError, Counts, DestinationHold, Found, Memory, NewBody, NewBodyAt, Offer, Owner,
+    Room, Scope, Session, Store, StoreError,
+};
+use crate::model::envelope::{BODIES, Envelope, hex};
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
@@ -166,7 +173,8 @@ impl FileStore {
         if !is_spool(root) {
             RealDisk::make_private(root).map_err(not_creatable(root))?;
             let bytes = format!("{json}\n").into_bytes();
-            let temporary = create_temporary(&disk, root, "spool.json", &bytes, None)?;
+            let temporary =
+                make_temporary(root, "spool.json", |path| disk.create(path, &bytes, None))?;
             let path = root.join("spool.json");
             match disk.rename(&temporary, &path) {
                 Ok(()) => made.made.push("spool.json".to_owned()),
@@ -304,7 +312,7 @@ impl FileStore {
     fn write_whole(&self, relative: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let target = self.path(relative);
         let name = relative.replace('/', "_");
-        let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, bytes, None)?;
+        let temporary = self.temporary(&name, |path| self.disk.create(path, bytes, None))?;
         self.disk
             .replace(&temporary, &target)
             .map_err(|source| io_error("rename", &target, source))
@@ -361,46 +369,97 @@ impl FileStore {
         }
     }
 
-    /// Makes a new item's file durable in its state's root directory.
+    /// Writes a file in `tmp/` by `make`, under a name that nobody else uses.
+    fn temporary(
+        &self,
+        name: &str,
+        make: impl FnMut(&Path) -> io::Result<()>,
+    ) -> Result<PathBuf, StoreError> {
+        make_temporary(&self.root, name, make)
+    }
+
+    /// Makes an item of our own durable.
     fn place_new(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
         let id = envelope.request_id;
-        let dir = format!("{}/{}", accepted.state, envelope.destination);
-        let (item, bytes) =
-            Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
-                what: "an item",
-                source,
-            })?;
-        let hint = item.turn();
-        let target = self.path(&format!("{dir}/{id}.jsonl"));
-        check_directory(self.disk.as_ref(), &self.path(&dir))?;
-        self.make_dirs(&dir)?;
-        let name = format!("{id}.jsonl");
-        let temporary = create_temporary(self.disk.as_ref(), &self.root, &name, &bytes, hint)?;
-        match self.disk.rename(&temporary, &target) {
-            Ok(()) => {}
-            Err(error) => {
-                self.disk
-                    .unlink(&temporary)
-                    .map_err(|source| io_error("remove", &temporary, source))?;
-                return Err(if error.kind() == io::ErrorKind::AlreadyExists {
-                    StoreError::Exists { id }
-                } else {
-                    io_error("rename", &target, error)
-                });
-            }
+        let offer = Offer {
+            envelope,
+            accepted,
+            own_id: false,
+            body: None,
+        };
+        match accept::accept_all(self, vec![offer], false)?.first() {
+            Some(Answer::New(_)) => Ok(()),
+            Some(_) | None => Err(StoreError::Exists { id }),
         }
-        self.sync_dir(&dir)
+    }
+
+    fn discard(&self, body: NewBody) {
+        if let NewBodyAt::File(path) = body.at {
+            // If it stays, it is removed after a day.
+            drop(self.disk.unlink(&path));
+        }
     }
 }
 
 impl Store for FileStore {
-    fn accept(&self, envelope: Envelope, accepted: Event) -> Result<(), StoreError> {
-        let now = accepted.at;
-        self.place_new(envelope, accepted)?;
-        // Only wakes a path unit; the item is accepted whether or not this works, and the timer
-        // comes anyway.
-        drop(self.disk.set_mtime(&self.path("wake"), now));
-        Ok(())
+    fn accept_all(&self, offers: Vec<Offer>) -> Result<Vec<Answer>, StoreError> {
+        let last = offers.last().map(|offer| offer.accepted.at);
+        let answers = accept::accept_all(self, offers, true)?;
+        if let (Some(now), true) = (last, answers.iter().any(|a| matches!(a, Answer::New(_)))) {
+            // Only wakes a path unit; the items are accepted whether or not this works, and the
+            // timer comes anyway.
+            drop(self.disk.set_mtime(&self.path("wake"), now));
+        }
+        Ok(answers)
+    }
+
+    fn take_body(&self, from: &mut dyn io::Read, bytes_max: u64) -> Result<NewBody, BodyError> {
+        let mut sum = Sha256::new();
+        let mut taken = Ok(0);
+        let path = self.temporary("body", |path| {
+            taken = self
+                .disk
+                .create_from(path, from, bytes_max, &mut |piece| sum.update(piece))?;
+            Ok(())
+        })?;
+        let bytes = taken.map_err(BodyError::Input)?;
+        let body = NewBody {
+            bytes,
+            sha256: hex(&sum.finalize()),
+            at: NewBodyAt::File(path),
+        };
+        if bytes > bytes_max {
+            self.discard(body);
+            return Err(BodyError::TooLarge);
+        }
+        Ok(body)
+    }
+
+    fn open_new_body<'b>(&self, body: &'b NewBody) -> io::Result<Box<dyn io::Read + Send + 'b>> {
+        match &body.at {
+            NewBodyAt::Memory(bytes) => Ok(Box::new(bytes.as_slice())),
+            NewBodyAt::File(path) => Ok(self.disk.open(path)?),
+        }
+    }
+
+    fn discard_body(&self, body: NewBody) {
+        self.discard(body);
+    }
+
+    fn open_body(&self, id: RequestId) -> io::Result<Box<dyn io::Read + Send>> {
+        self.disk.open(&self.path(&format!("{BODIES}{id}")))
+    }
+
+    fn room(&self, items_max: u64) -> Result<Room, StoreError> {
+        let room = self
+            .disk
+            .room(&self.root)
+            .map_err(|source| io_error("look at", &self.root, source))?;
+        Ok(Room {
+            free_bytes: room.bytes,
+            free_files: room.files,
+            items: census::count_waiting(self, items_max)?,
+        })
     }
 
     fn scan(
@@ -513,19 +572,17 @@ impl Store for FileStore {
     }
 }
 
-/// Writes a new file in `tmp/` under a name that nobody else uses: what a process left that
+/// Makes a new file in `tmp/` under a name that nobody else uses: what a process left that
 /// died here is in nobody's way, and what another is writing is not touched.
-fn create_temporary(
-    disk: &dyn Disk,
+fn make_temporary(
     root: &Path,
     name: &str,
-    bytes: &[u8],
-    mtime: Option<UnixMs>,
+    mut make: impl FnMut(&Path) -> io::Result<()>,
 ) -> Result<PathBuf, StoreError> {
     let mut copy = 0_u64;
     loop {
         let path = root.join(format!("tmp/{name}.{}.{copy}", std::process::id()));
-        match disk.create(&path, bytes, mtime) {
+        match make(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => copy += 1,
             Err(source) => return Err(io_error("write", &path, source)),

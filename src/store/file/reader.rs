@@ -21,7 +21,7 @@ enum Met<'a> {
 }
 
 /// Names of the directories in a directory, in order; anything else goes to `foreign`.
-fn subdirs(
+pub(super) fn subdirs(
     store: &FileStore,
     relative: &str,
     foreign: &mut dyn FnMut(String),
@@ -120,7 +120,7 @@ fn walk_slot(
     Ok(())
 }
 
-fn overlay(store: &FileStore) -> Result<Overlay, StoreError> {
+pub(super) fn overlay(store: &FileStore) -> Result<Overlay, StoreError> {
     let records = journal::read_all(store.disk.as_ref(), &store.root)?;
     Ok(Overlay::of(records))
 }
@@ -146,13 +146,13 @@ fn current(overlay: &Overlay, place: &Place) -> Option<Found> {
 
 /// What changes whenever somebody moves items, and whether somebody is at it.
 #[derive(PartialEq, Eq)]
-struct Stir {
-    journal: UnixMs,
-    lock: UnixMs,
+pub(super) struct Stir {
+    pub(super) journal: UnixMs,
+    pub(super) lock: UnixMs,
     busy: bool,
 }
 
-fn stir(store: &FileStore) -> Result<Stir, StoreError> {
+pub(super) fn stir(store: &FileStore) -> Result<Stir, StoreError> {
     let changed = |relative: &str| {
         let path = store.path(relative);
         match store.disk.stat(&path) {

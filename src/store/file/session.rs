@@ -1,6 +1,7 @@
 //! What the owner of the lock does: every move is a journal record first, a rename after.
 
 mod due;
+mod intake;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
@@ -8,7 +9,8 @@ use std::io;
 
 use super::super::disk::{Kind, Lock};
 use super::super::{
-    Claimed, Decision, Found, Interrupted, Memory, Met, Owner, Session, SetAside, StoreError, Want,
+    Claimed, Decision, Dropped, Found, Intake, Interrupted, Memory, Met, Owner, Session, SetAside,
+    StoreError, TakenIn, Want,
 };
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
@@ -354,7 +356,18 @@ impl<'a> FileSession<'a> {
     }
 
     fn set_aside(&mut self, from: &str, destination: &str, why: &str) -> Result<(), StoreError> {
-        let name = replay::free_name(self.store, from, &self.met.set_aside);
+        self.set_aside_as(from, from, destination, why)
+    }
+
+    /// As [`Self::set_aside`], under a name as near to that of `like` as is free.
+    fn set_aside_as(
+        &mut self,
+        from: &str,
+        like: &str,
+        destination: &str,
+        why: &str,
+    ) -> Result<(), StoreError> {
+        let name = replay::free_name(self.store, like, &self.met.set_aside);
         let notices = self.corrupt_notices(&name, destination);
         self.record(
             MoveRecord {
@@ -495,6 +508,20 @@ impl Session for FileSession<'_> {
         decide: &mut dyn FnMut(&Interrupted) -> (Event, Vec<Notice>),
     ) -> Result<u64, StoreError> {
         self.guard(|session| session.recover_all(decide))
+    }
+
+    fn drop_boxes(&mut self) -> Result<Vec<(DestName, bool)>, StoreError> {
+        self.list_boxes()
+    }
+
+    fn take_in(
+        &mut self,
+        destination: &DestName,
+        bytes_max: u64,
+        files_max: usize,
+        decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
+    ) -> Result<TakenIn, StoreError> {
+        self.guard(|session| session.take_in_box(destination, bytes_max, files_max, decide))
     }
 
     fn destinations(&mut self) -> Result<Vec<DestName>, StoreError> {

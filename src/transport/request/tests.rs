@@ -79,21 +79,27 @@ fn envelope(path: &str, body: &str) -> Envelope {
 
 fn url_of(base: &str, path: &str) -> Result<String, AssembleError> {
     let to = destination(base, KeyPlace::None);
-    assemble(&envelope(path, ""), &to, None).map(|made| made.url.to_string())
+    assemble(&envelope(path, ""), &to, None, None).map(|made| made.url.to_string())
 }
 
 fn json(body: &str, pointer: &str) -> Result<String, AssembleError> {
     let to = destination("https://h", KeyPlace::JsonBody(pointer.into()));
-    let made = assemble(&envelope("/", body), &to, None)?;
-    Ok(String::from_utf8(made.body).unwrap())
+    let made = assemble(&envelope("/", body), &to, None, None)?;
+    let Payload::Bytes(body) = made.body else {
+        panic!("the body is in no file");
+    };
+    Ok(String::from_utf8(body).unwrap())
 }
 
 fn form(body: &str, content_type: Option<&str>) -> Result<String, AssembleError> {
     let to = destination("https://h", KeyPlace::FormBody("k k".into()));
     let mut item = envelope("/", body);
     item.request.content_type = content_type.map(Into::into);
-    let made = assemble(&item, &to, None)?;
-    Ok(String::from_utf8(made.body).unwrap())
+    let made = assemble(&item, &to, None, None)?;
+    let Payload::Bytes(body) = made.body else {
+        panic!("the body is in no file");
+    };
+    Ok(String::from_utf8(body).unwrap())
 }
 
 #[test]
@@ -125,12 +131,12 @@ fn query_is_appended_and_encoded() {
     let to = destination("https://h/a?x=1", KeyPlace::Query("requestId".into()));
     let mut item = envelope("/b", "");
     item.request.query = vec![("q".into(), "a b&c=d#".into())];
-    let made = assemble(&item, &to, None).unwrap();
+    let made = assemble(&item, &to, None, None).unwrap();
     let want = format!("https://h/a/b?x=1&q=a+b%26c%3Dd%23&requestId={ID}");
     assert_eq!(made.url.as_str(), want);
 
     item.request.query = vec![("requestId".into(), ID.into())];
-    let made = assemble(&item, &to, None).unwrap();
+    let made = assemble(&item, &to, None, None).unwrap();
     assert_eq!(
         made.url.as_str(),
         format!("https://h/a/b?x=1&requestId={ID}")
@@ -138,7 +144,7 @@ fn query_is_appended_and_encoded() {
 
     item.request.query = vec![("requestId".into(), "mine".into())];
     assert!(matches!(
-        assemble(&item, &to, None),
+        assemble(&item, &to, None, None),
         Err(AssembleError::KeyTaken(_))
     ));
 }
@@ -146,14 +152,14 @@ fn query_is_appended_and_encoded() {
 #[test]
 fn key_in_path() {
     let mut to = destination("https://h/m", KeyPlace::UrlPath);
-    let made = assemble(&envelope("/send/{request_id}", ""), &to, None).unwrap();
+    let made = assemble(&envelope("/send/{request_id}", ""), &to, None, None).unwrap();
     assert_eq!(made.url.as_str(), format!("https://h/m/send/{ID}"));
     assert_eq!(
-        assemble(&envelope("/send", ""), &to, None).err(),
+        assemble(&envelope("/send", ""), &to, None, None).err(),
         Some(AssembleError::NoPlaceholder)
     );
     to.key.format = KeyFormat::SfString;
-    let made = assemble(&envelope("/{request_id}", ""), &to, None).unwrap();
+    let made = assemble(&envelope("/{request_id}", ""), &to, None, None).unwrap();
     assert_eq!(made.url.as_str(), format!("https://h/m/%22{ID}%22"));
 }
 
@@ -246,7 +252,7 @@ fn headers_of_the_item_win_but_not_over_key_and_credential() {
     item.request.headers = vec![("x-app".into(), "mine".into()), ("X-B".into(), "1".into())];
     item.request.content_type = Some("application/json".into());
 
-    let made = assemble(&item, &to, Some(&credential)).unwrap();
+    let made = assemble(&item, &to, Some(&credential), None).unwrap();
     let mut headers: Vec<_> = made
         .headers
         .iter()
@@ -272,14 +278,14 @@ fn headers_of_the_item_win_but_not_over_key_and_credential() {
     for name in ["AUTHORIZATION", "idempotency-key"] {
         let mut item = item.clone();
         item.request.headers.push((name.into(), "x".into()));
-        let error = assemble(&item, &to, Some(&credential)).unwrap_err();
+        let error = assemble(&item, &to, Some(&credential), None).unwrap_err();
         assert!(
             matches!(error, AssembleError::HeaderTaken { .. }),
             "{error}"
         );
     }
     item.request.headers = vec![("Authorization".into(), "mine".into())];
-    let made = assemble(&item, &to, None).unwrap();
+    let made = assemble(&item, &to, None, None).unwrap();
     assert_eq!(value_of(&made.headers, "authorization"), Some("mine"));
 }
 
@@ -289,20 +295,20 @@ fn what_cannot_be_sent_is_refused() {
     let mut item = envelope("/", "");
     item.request.method = "CONNECT".into();
     assert_eq!(
-        assemble(&item, &to, None).err(),
+        assemble(&item, &to, None, None).err(),
         Some(AssembleError::Connect)
     );
 
     let mut item = envelope("/", "body");
     item.request.body_sha256 = sha256_hex(b"another");
     assert_eq!(
-        assemble(&item, &to, None).err(),
+        assemble(&item, &to, None, None).err(),
         Some(AssembleError::Request(RequestError::BodyHash))
     );
 
     let mut long = to.clone();
     long.headers = vec![("x".into(), "y".repeat(WHOLE_HEAD_BYTES_MAX))];
-    let refused = assemble(&envelope("/", ""), &long, None);
+    let refused = assemble(&envelope("/", ""), &long, None, None);
     assert!(matches!(refused, Err(AssembleError::HeadTooLong(_))));
 }
 

@@ -1,0 +1,81 @@
+//! Taking in the drop boxes, before anything is sent.
+
+use super::Tick;
+use crate::intake::{self, By};
+use crate::model::draft::Draft;
+use crate::model::ids::DestName;
+use crate::store::{Dropped, Intake, StoreError};
+use crate::users;
+
+/// How many files of a box are taken in between two looks at whether it is time to stop.
+const FILES_MAX: usize = 2000;
+
+impl Tick<'_, '_> {
+    /// Takes in what other programs have dropped.
+    pub(super) fn take_in(&mut self, begun_ms: u64) -> Result<(), StoreError> {
+        let config = self.engine.config;
+        let store = self.engine.store;
+        let only = self.options.destination.as_ref();
+        let mut waits = false;
+        for (name, has_files) in self.session.drop_boxes()? {
+            waits |= has_files;
+            if has_files && !config.destinations.contains_key(&name) && only.is_none() {
+                self.report.warnings.push(format!(
+                    "incoming/{name}: destination `{name}` is not configured; its files wait"
+                ));
+            }
+        }
+        if waits && let Err(full) = intake::check_room(config, store, 1)? {
+            let warning = format!("the drop boxes wait: {full}");
+            self.report.warnings.push(warning);
+            return Ok(());
+        }
+        let bytes_max = intake::text_bytes_max(config);
+        for name in config.destinations.keys() {
+            if only.is_some_and(|only| only != name) {
+                continue;
+            }
+            loop {
+                let now = self.now();
+                let taken = self
+                    .session
+                    .take_in(name, bytes_max, FILES_MAX, &mut |dropped| {
+                        let by = By {
+                            now,
+                            who: users::with_uid(dropped.uid),
+                            principal: users::name(dropped.uid),
+                            id: dropped.id,
+                        };
+                        match item_of(dropped).and_then(|draft| {
+                            intake::offer(config, draft, None, store, &by)
+                                .map_err(|(refused, _)| refused.to_string())
+                        }) {
+                            Ok(offer) => Intake::Accept(Box::new(offer)),
+                            Err(why) => Intake::Refuse(why),
+                        }
+                    })?;
+                self.report.ingested += taken.accepted;
+                let more = taken.left && taken.accepted > 0;
+                if !more || self.stop_cause(begun_ms).is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a dropped file as a draft for the box that it was in.
+fn item_of(dropped: &Dropped<'_>) -> Result<Draft, String> {
+    let mut draft = Draft::parse(dropped.bytes).map_err(|error| error.to_string())?;
+    let own: &DestName = dropped.destination;
+    match &draft.destination {
+        Some(name) if name != own => Err(format!(
+            "it names destination `{name}` and was dropped for `{own}`"
+        )),
+        Some(_) | None => {
+            draft.destination = Some(own.clone());
+            Ok(draft)
+        }
+    }
+}

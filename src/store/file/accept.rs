@@ -1,0 +1,439 @@
+//! The one way in: names owned, contents written and synced, items renamed into their place.
+//!
+//! # Order of writes
+//!
+//! 1. A key and a caller's own id are reserved in `keys/`, by making a file exclusively and
+//!    owning its lock until 4. Nobody else accepts or prunes under that name meanwhile.
+//! 2. Bodies go to `bodies/`, items to `tmp/`.
+//! 3. All of this is synced.
+//! 4. Items are renamed into their place, and the directories synced.
+//!
+//! A process that dies before 4 leaves reservations of an id that is nowhere: the next caller
+//! accepts its item under that id. The lock tells a caller that is dead from one at work.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::{Answer, NewBodyAt, Offer, Refusal, StoreError};
+use super::journal::io_error;
+use super::keys::{self, Owned, Reservation, disown, known_item, own, remove, rewrite};
+use super::layout::Place;
+use super::{FileStore, census, check_directory};
+use crate::model::envelope::{BODIES, Body};
+use crate::model::ids::RequestId;
+use crate::model::item::Item;
+use crate::model::state::State;
+
+/// How many items are made durable at once.
+const GROUP_ITEMS_MAX: usize = 1000;
+
+/// How many names one group owns: each takes a file descriptor.
+const GROUP_NAMES_MAX: usize = 256;
+
+/// Up to so many items are synced one by one; more share one sync of the whole file system.
+const SINGLY_MAX: usize = 4;
+
+/// How long somebody else's acceptance under the same key is waited for.
+const KEY_WAIT: Duration = Duration::from_secs(30);
+const KEY_LOOK: Duration = Duration::from_millis(20);
+
+/// An offer on its way.
+struct Member {
+    index: usize,
+    offer: Offer,
+    key: Option<Owned>,
+    own_id: Option<Owned>,
+}
+
+#[derive(Default)]
+struct Group {
+    members: Vec<Member>,
+    names: usize,
+}
+
+/// Accepts, group by group. With `wait`, somebody else's acceptance under one of the keys is
+/// waited for; without, the answer is [`Answer::Busy`].
+pub(super) fn accept_all(
+    store: &FileStore,
+    offers: Vec<Offer>,
+    wait: bool,
+) -> Result<Vec<Answer>, StoreError> {
+    let mut answers = vec![Answer::Busy; offers.len()];
+    let mut waiting: VecDeque<(usize, Offer)> = offers.into_iter().enumerate().collect();
+    let mut group = Group::default();
+    let mut waited = Duration::ZERO;
+    while let Some((index, offer)) = waiting.pop_front() {
+        if group.is_full() {
+            group.commit(store, &mut answers)?;
+        }
+        match own_names(store, index, offer)? {
+            Ok(member) => {
+                waited = Duration::ZERO;
+                group.add(member);
+            }
+            // It may be one that this very group owns.
+            Err((offer, _)) if !group.members.is_empty() => {
+                group.commit(store, &mut answers)?;
+                waiting.push_front((index, offer));
+            }
+            Err((offer, path)) if wait => {
+                if waited >= KEY_WAIT {
+                    return Err(StoreError::KeyBusy { path });
+                }
+                std::thread::sleep(KEY_LOOK);
+                waited += KEY_LOOK;
+                waiting.push_front((index, offer));
+            }
+            Err(_) => {}
+        }
+    }
+    group.commit(store, &mut answers)?;
+    Ok(answers)
+}
+
+/// Owns the names that an offer needs; gives it back with the one that somebody else owns.
+fn own_names(
+    store: &FileStore,
+    index: usize,
+    offer: Offer,
+) -> Result<Result<Member, (Offer, PathBuf)>, StoreError> {
+    let envelope = &offer.envelope;
+    let mine = Reservation {
+        request_id: envelope.request_id,
+        body_sha256: envelope.request.body_sha256.clone(),
+        destination: None,
+    };
+    let (mut key, mut own_id) = (None, None);
+    if let Some(text) = &envelope.key {
+        let relative = keys::key_path(envelope.destination.as_str(), text);
+        match own(store, &relative, &mine)? {
+            Some(owned) => key = Some(owned),
+            None => return Ok(Err((offer, store.path(&relative)))),
+        }
+    }
+    if offer.own_id {
+        let relative = keys::own_id_path(envelope.request_id);
+        let mine = Reservation {
+            destination: Some(envelope.destination.to_string()),
+            ..mine
+        };
+        match own(store, &relative, &mine)? {
+            Some(owned) => own_id = Some(owned),
+            None => {
+                // A key that was just made names an id that may never be; the next one who asks
+                // finds that out, but need not.
+                if let Some(key) = key.filter(|key| key.fresh) {
+                    disown(store, &key)?;
+                }
+                return Ok(Err((offer, store.path(&relative))));
+            }
+        }
+    }
+    Ok(Ok(Member {
+        index,
+        offer,
+        key,
+        own_id,
+    }))
+}
+
+/// An item that is accepted unless something fails.
+struct Placing {
+    index: usize,
+    id: RequestId,
+    place: Place,
+    temporary: PathBuf,
+    names: Vec<Owned>,
+}
+
+impl Group {
+    fn is_full(&self) -> bool {
+        self.members.len() >= GROUP_ITEMS_MAX || self.names + 2 > GROUP_NAMES_MAX
+    }
+
+    fn add(&mut self, member: Member) {
+        self.names += usize::from(member.key.is_some()) + usize::from(member.own_id.is_some());
+        self.members.push(member);
+    }
+
+    /// Decides on every member, and makes durable what is accepted.
+    fn commit(&mut self, store: &FileStore, answers: &mut [Answer]) -> Result<(), StoreError> {
+        let members = std::mem::take(self).members;
+        if members.is_empty() {
+            return Ok(());
+        }
+        let mut asked = BTreeSet::new();
+        for member in &members {
+            let names = member.key.iter().chain(&member.own_id);
+            asked.extend(names.filter_map(|name| Some(name.before.as_ref()?.request_id)));
+            if member.own_id.is_some() {
+                asked.insert(member.offer.envelope.request_id);
+            }
+        }
+        let present = census::present(store, &asked)?;
+        let mut going = Vec::new();
+        for mut member in members {
+            match decide(store, &mut member, &present)? {
+                Some(answer) => {
+                    if let Some(body) = member.offer.body.take() {
+                        store.discard(body);
+                    }
+                    answers[member.index] = answer;
+                }
+                None => going.push(member),
+            }
+        }
+        if going.is_empty() {
+            return Ok(());
+        }
+        let singly = going.len() <= SINGLY_MAX;
+        let mut placing = Vec::with_capacity(going.len());
+        for member in going {
+            placing.push(write(store, member, singly)?);
+        }
+        sync_contents(store, &placing, singly)?;
+        place(store, placing, answers)
+    }
+}
+
+/// Looks at what is known under an offer's names. `None` if it is to be accepted, under the id
+/// that its envelope has then.
+fn decide(
+    store: &FileStore,
+    member: &mut Member,
+    present: &HashSet<RequestId>,
+) -> Result<Option<Answer>, StoreError> {
+    let own_id = member.offer.own_id;
+    let envelope = &mut member.offer.envelope;
+    let body = envelope.request.body_sha256.clone();
+    if let Some(key) = &mut member.key
+        && !key.fresh
+    {
+        match &key.before {
+            Some(known) if present.contains(&known.request_id) => {
+                return Ok(Some(if known.body_sha256 == body {
+                    Answer::Known(known.request_id)
+                } else {
+                    Answer::Refused(Refusal::KeyTaken {
+                        key: envelope.key.clone().unwrap_or_default(),
+                        id: known.request_id,
+                    })
+                }));
+            }
+            // Whoever reserved it died before the item was there: it is completed.
+            Some(known) if known.body_sha256 == body && !own_id => {
+                envelope.request_id = known.request_id;
+            }
+            Some(_) | None => {
+                let mine = Reservation {
+                    request_id: envelope.request_id,
+                    body_sha256: body.clone(),
+                    destination: None,
+                };
+                rewrite(store, key, &mine)?;
+            }
+        }
+    }
+    let Some(name) = &mut member.own_id else {
+        return Ok(None);
+    };
+    let id = envelope.request_id;
+    let mine = Reservation {
+        request_id: id,
+        body_sha256: body,
+        destination: Some(envelope.destination.to_string()),
+    };
+    if !present.contains(&id) {
+        if name.before.as_ref() != Some(&mine) && !name.fresh {
+            rewrite(store, name, &mine)?;
+        }
+        return Ok(None);
+    }
+    let known = match &name.before {
+        Some(before) => before.clone(),
+        // It was accepted under an id that tickpost gave it.
+        None => known_item(store, id)?.unwrap_or_else(|| Reservation {
+            body_sha256: String::new(),
+            ..mine.clone()
+        }),
+    };
+    if known == mine {
+        return Ok(Some(Answer::Known(id)));
+    }
+    for name in [&member.key, &member.own_id].into_iter().flatten() {
+        if name.fresh {
+            disown(store, name)?;
+        }
+    }
+    Ok(Some(Answer::Refused(Refusal::IdTaken { id })))
+}
+
+/// Writes an item, and its body, where nobody looks yet.
+fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, StoreError> {
+    let Offer {
+        mut envelope,
+        accepted,
+        body,
+        ..
+    } = member.offer;
+    let id = envelope.request_id;
+    if let Some(body) = body {
+        envelope.request.body = Some(Body::File {
+            id,
+            bytes: body.bytes,
+        });
+        let temporary = match body.at {
+            NewBodyAt::File(path) => path,
+            NewBodyAt::Memory(bytes) => store.temporary(&format!("{id}.body"), |path| {
+                if singly {
+                    store.disk.create(path, &bytes, None)
+                } else {
+                    store.disk.write_new(path, &bytes, None)
+                }
+            })?,
+        };
+        store.make_dirs("bodies")?;
+        // A caller that died may have left the same one.
+        let target = store.path(&format!("{BODIES}{id}"));
+        store
+            .disk
+            .replace(&temporary, &target)
+            .map_err(|source| io_error("rename", &target, source))?;
+    }
+    let place = match accepted.state {
+        // Its minute is the earlier of the times that it has; without any it is the directory
+        // itself.
+        State::Held => Place::filed(
+            State::Held,
+            envelope.destination.as_str(),
+            id,
+            accepted.due,
+            envelope.not_after,
+            accepted.at,
+        ),
+        // A tick files it further, when it has looked at it.
+        state => Place {
+            state,
+            destination: envelope.destination.to_string(),
+            slot: super::layout::Slot::Root,
+            id,
+        },
+    };
+    let (item, bytes) = Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
+        what: "an item",
+        source,
+    })?;
+    let hint = item.turn();
+    check_directory(store.disk.as_ref(), &store.path(&place.dir()))?;
+    let temporary = store.temporary(&format!("{id}.jsonl"), |path| {
+        if singly {
+            store.disk.create(path, &bytes, hint)
+        } else {
+            store.disk.write_new(path, &bytes, hint)
+        }
+    })?;
+    Ok(Placing {
+        index: member.index,
+        id,
+        place,
+        temporary,
+        names: member.key.into_iter().chain(member.own_id).collect(),
+    })
+}
+
+/// Makes everything durable that must be before the first item is: what was reserved, and
+/// what was written.
+fn sync_contents(store: &FileStore, placing: &[Placing], singly: bool) -> Result<(), StoreError> {
+    if !singly {
+        return store
+            .disk
+            .sync_all(&store.root)
+            .map_err(|source| io_error("sync", &store.root, source));
+    }
+    let mut dirs = BTreeSet::new();
+    for name in placing.iter().flat_map(|placing| &placing.names) {
+        let path = store.path(&name.relative);
+        if name.fresh {
+            store
+                .disk
+                .sync_file(&path)
+                .map_err(|source| io_error("sync", &path, source))?;
+        }
+        // Also of one that was there: whoever made it may have died before this.
+        dirs.extend(
+            name.relative
+                .rsplit_once('/')
+                .map(|(dir, _)| dir.to_owned()),
+        );
+    }
+    for placing in placing {
+        let body = store.path(&format!("{BODIES}{}", placing.id));
+        if store.disk.stat(&body).is_ok() {
+            dirs.insert(BODIES.trim_end_matches('/').to_owned());
+        }
+    }
+    dirs.iter().try_for_each(|dir| store.sync_dir(dir))
+}
+
+/// Renames every item to its place, and syncs the places.
+fn place(
+    store: &FileStore,
+    placing: Vec<Placing>,
+    answers: &mut [Answer],
+) -> Result<(), StoreError> {
+    let mut dirs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut ids = BTreeMap::new();
+    // Owned until the places are synced.
+    let mut names = Vec::new();
+    for placing in placing {
+        let dir = placing.place.dir();
+        let target = store.path(&placing.place.path());
+        let renamed = rename_into(store, &placing.temporary, &target, &dir);
+        match renamed {
+            Ok(()) => {
+                dirs.entry(dir).or_default().push(placing.index);
+                ids.insert(placing.index, placing.id);
+                names.extend(placing.names);
+            }
+            Err(error) => {
+                remove(store, &placing.temporary)?;
+                if error.kind() != io::ErrorKind::AlreadyExists {
+                    return Err(io_error("rename", &target, error));
+                }
+                answers[placing.index] = Answer::Refused(Refusal::IdTaken { id: placing.id });
+            }
+        }
+    }
+    for (dir, indexes) in dirs {
+        store.sync_dir(&dir)?;
+        for index in indexes {
+            answers[index] = Answer::New(ids[&index]);
+        }
+    }
+    drop(names);
+    Ok(())
+}
+
+/// Renames into a directory that the owner of the lock may remove while it is empty.
+fn rename_into(
+    store: &FileStore,
+    from: &std::path::Path,
+    to: &std::path::Path,
+    dir: &str,
+) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match store.disk.rename(from, to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 100 => {
+                tries += 1;
+                store.make_dirs(dir).map_err(|error| match error {
+                    StoreError::Io { source, .. } => source,
+                    other => io::Error::other(other),
+                })?;
+            }
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Who is there: whether ids are anywhere in the spool, with certainty, and how many items wait.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::super::StoreError;
+use super::super::disk::Kind;
+use super::FileStore;
+use super::layout::{self, Place, Slot, slot_dir};
+use super::reader::{overlay, stir, subdirs};
+use crate::model::ids::RequestId;
+use crate::model::state::State;
+
+/// How often items are looked for that move meanwhile.
+const LOOKS_MAX: u32 = 100;
+
+/// Which of the ids are anywhere in the spool, `corrupt/` included. What it says is certain, also
+/// while items move: of a move there is a record before it is done, and a journal that comes or
+/// goes is noticed.
+pub(super) fn present(
+    store: &FileStore,
+    asked: &BTreeSet<RequestId>,
+) -> Result<HashSet<RequestId>, StoreError> {
+    let mut found = HashSet::new();
+    for _ in 0..LOOKS_MAX {
+        if found.len() == asked.len() {
+            return Ok(found);
+        }
+        let before = stir(store)?;
+        for state in State::ALL {
+            for destination in subdirs(store, state.as_str(), &mut |_| {})? {
+                look_for(store, state, &destination, asked, &mut found)?;
+            }
+        }
+        store.list("corrupt", &mut |name, _| {
+            let id = name.to_str().and_then(|name| name.get(..36)?.parse().ok());
+            found.extend(id.filter(|id| asked.contains(id)));
+        })?;
+        found.extend(overlay(store)?.ids().filter(|id| asked.contains(id)));
+        let after = stir(store)?;
+        if before.journal == after.journal && before.lock == after.lock {
+            return Ok(found);
+        }
+    }
+    Err(StoreError::Restless {
+        root: store.root.clone(),
+    })
+}
+
+/// Looks for ids in one state's directories of one destination.
+fn look_for(
+    store: &FileStore,
+    state: State,
+    destination: &str,
+    asked: &BTreeSet<RequestId>,
+    found: &mut HashSet<RequestId>,
+) -> Result<(), StoreError> {
+    let mut slots = Vec::new();
+    let root = slot_dir(state, destination, Slot::Root);
+    store.list(&root, &mut |name, kind| {
+        let name = name.to_str().unwrap_or_default();
+        match kind {
+            Kind::Directory => slots.extend(layout::parse_slot(name)),
+            Kind::File => {
+                let id = layout::parse_name(name).map(|(id, _)| id);
+                found.extend(id.filter(|id| asked.contains(id)));
+            }
+            Kind::Other => {}
+        }
+    })?;
+    for slot in slots {
+        for id in asked {
+            let place = Place {
+                state,
+                destination: destination.to_owned(),
+                slot,
+                id: *id,
+            };
+            if !found.contains(id) && store.disk.stat(&store.path(&place.path())).is_ok() {
+                found.insert(*id);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many items are pending, unknown or held, counted no further than `items_max`. By names
+/// alone; one that moves meanwhile may count twice or not at all.
+pub(super) fn count_waiting(store: &FileStore, items_max: u64) -> Result<u64, StoreError> {
+    let mut items = 0;
+    for state in [State::Pending, State::Unknown, State::Held] {
+        for destination in subdirs(store, state.as_str(), &mut |_| {})? {
+            let mut dirs = vec![slot_dir(state, &destination, Slot::Root)];
+            while let Some(dir) = dirs.pop() {
+                if items >= items_max {
+                    return Ok(items_max);
+                }
+                store.list(&dir, &mut |name, kind| match kind {
+                    Kind::File => items += 1,
+                    Kind::Directory => dirs.push(format!("{dir}/{}", name.display())),
+                    Kind::Other => {}
+                })?;
+            }
+        }
+    }
+    Ok(items.min(items_max))
+}
