@@ -1,6 +1,8 @@
 //! What the tests of stores share: items that differ in one thing, and a disk that does not
 //! wait for the platter.
 
+#![allow(dead_code, reason = "every test crate uses a part of it")]
+
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;

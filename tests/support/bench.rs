@@ -59,7 +59,7 @@ pub(crate) struct Ran {
 pub(crate) struct Call {
     command: Command,
     arguments: Vec<OsString>,
-    stdin: Vec<u8>,
+    stdin: Option<Vec<u8>>,
 }
 
 /// A run under way. Dropping it kills it.
@@ -256,6 +256,20 @@ impl Bench {
         places.into_iter().next().unwrap()
     }
 
+    /// As [`Self::place`], for an item that has a body or a reason beside it.
+    pub(crate) fn place_of_item(&self, id: &str) -> String {
+        let is_item = |path: &String| path.ends_with(".jsonl");
+        let places: Vec<String> = self.places(id).into_iter().filter(is_item).collect();
+        assert_eq!(places.len(), 1, "{id} must be in one place: {places:?}");
+        places.into_iter().next().unwrap()
+    }
+
+    /// The first line of a file of the spool.
+    pub(crate) fn first_line(&self, relative: &str) -> Value {
+        let text = fs::read_to_string(self.spool.join(relative)).unwrap();
+        json_lines(&text).remove(0)
+    }
+
     /// The lines of an item's file: the envelope, then the events.
     pub(crate) fn item(&self, id: &str) -> Vec<Value> {
         json_lines(&fs::read_to_string(self.spool.join(self.place(id))).unwrap())
@@ -319,7 +333,7 @@ impl Call {
                 .iter()
                 .map(|word| word.as_ref().to_owned())
                 .collect(),
-            stdin: Vec::new(),
+            stdin: Some(Vec::new()),
         }
     }
 
@@ -331,7 +345,13 @@ impl Call {
 
     /// Gives it standard input.
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.stdin = bytes.into();
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// Leaves standard input open, for [`Running::take_stdin`].
+    pub(crate) fn keep_stdin(mut self) -> Self {
+        self.stdin = None;
         self
     }
 
@@ -348,10 +368,12 @@ impl Call {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut pipe = child.stdin.take().unwrap();
-        // Whoever reads no input may be gone already, which is its right.
-        drop(pipe.write_all(&self.stdin));
-        drop(pipe);
+        if let Some(bytes) = self.stdin {
+            let mut pipe = child.stdin.take().unwrap();
+            // Beside the test, which reads what comes out meanwhile. Whoever reads no input may
+            // be gone already, which is its right.
+            std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+        }
         Running {
             child: Some(child),
             arguments: self.arguments,
@@ -374,6 +396,20 @@ impl Running {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(self.child.as_ref().unwrap());
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Takes the pipe that it reads from, where [`Call::keep_stdin`] kept it.
+    pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
+        self.child.as_mut().unwrap().stdin.take().unwrap()
+    }
+
+    /// The most memory that it has had so far, in KiB.
+    pub(crate) fn peak_memory_kib(&self) -> u64 {
+        let pid = self.child.as_ref().unwrap().id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+        kib.parse().unwrap()
     }
 
     /// Takes the pipe of results, to be read while it runs, or closed.

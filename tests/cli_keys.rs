@@ -1,0 +1,416 @@
+//! `--key`, `--request-id`, `--hold`, `--tick` and bodies in files: what `enqueue` remembers, and
+//! what a caller that died leaves to the next.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/bench.rs"]
+mod bench;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use bench::{Bench, KEYED};
+use fs2::FileExt;
+use serde_json::json;
+use support::{Receiver, Reply, closed_port};
+use tickpost::model::envelope::sha256_hex;
+
+const ID: &str = "3f0c8a52-3b0f-4b6e-9d5e-0c1f3a2b4c5d";
+const OTHER: &str = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    let closed = closed_port();
+    bench.configure("", &[("shop", &closed, KEYED), ("ops", &closed, "")]);
+    bench
+}
+
+fn key_file(bench: &Bench, destination: &str, key: &str) -> PathBuf {
+    let name = sha256_hex(key.as_bytes());
+    bench.spool().join(format!("keys/{destination}/{name}"))
+}
+
+#[test]
+fn the_same_key_is_the_same_item() {
+    let bench = bench();
+    let first = bench.enqueue("shop", &["--key", "k", "--data", "a"]);
+    let again = bench.run(&["-q", "enqueue", "shop", "--key", "k", "--data", "a"]);
+    assert_eq!(again.ok().id(), first);
+    bench
+        .run(&["-v", "enqueue", "shop", "--key", "k", "--data", "a"])
+        .ok()
+        .says("accepted before");
+    let other = bench.run(&["enqueue", "shop", "--key", "k", "--data", "b"]);
+    other
+        .code(65)
+        .says(&first)
+        .says("another body")
+        .prints_nothing();
+    // Another destination's keys, and other keys, are others.
+    let elsewhere = bench.enqueue("ops", &["--key", "k", "--data", "b"]);
+    let second = bench.enqueue("shop", &["--key", "K", "--data", "a"]);
+    assert!(first != elsewhere && first != second);
+    assert_eq!(bench.item(&first)[0]["key"], "k");
+    assert_eq!(bench.list(&["--key", "k"]).len(), 2);
+    assert_eq!(bench.files("pending/").len(), 3);
+    assert_eq!(bench.files("tmp/"), Vec::<String>::new());
+    let kept = fs::read_to_string(key_file(&bench, "shop", "k")).unwrap();
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(
+        kept,
+        json!({"request_id": first, "body_sha256": sha256_hex(b"a")})
+    );
+}
+
+#[test]
+fn a_key_is_known_in_every_state() {
+    let receiver = Receiver::by_path([
+        ("/confirmed", vec![Reply::ok()]),
+        ("/failed", vec![Reply::status(422)]),
+        ("/held", vec![Reply::status(404)]),
+        ("/pending", vec![Reply::status(503)]),
+        ("/unknown", vec![Reply::close()]),
+    ]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    for state in ["confirmed", "failed", "held", "unknown", "pending"] {
+        let path = format!("/{state}");
+        let options = ["--key", state, "--path", &path, "--data", "x"];
+        let id = bench.enqueue("shop", &options);
+        bench.tick();
+        assert!(
+            bench.place(&id).starts_with(&format!("{state}/")),
+            "{state}"
+        );
+        assert_eq!(bench.enqueue("shop", &options), id, "{state}");
+        let place = bench.place(&id);
+        let corrupt = bench.spool().join("corrupt").join(format!("{id}.jsonl"));
+        fs::rename(bench.spool().join(&place), &corrupt).unwrap();
+        assert_eq!(bench.enqueue("shop", &options), id, "{state}, set aside");
+        fs::rename(&corrupt, bench.spool().join(&place)).unwrap();
+    }
+    assert_eq!(receiver.arrivals().len(), 5);
+}
+
+#[test]
+fn a_key_whose_caller_died_is_completed_under_its_id() {
+    let bench = bench();
+    let path = key_file(&bench, "shop", "k");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    for (kept, want) in [
+        // As the caller left it.
+        (
+            json!({"request_id": OTHER, "body_sha256": sha256_hex(b"a")}).to_string(),
+            Some(OTHER),
+        ),
+        // It was to be another body: nothing was accepted, so this one is.
+        (
+            json!({"request_id": OTHER, "body_sha256": sha256_hex(b"b")}).to_string(),
+            None,
+        ),
+        // A power loss left the name without its contents.
+        (String::new(), None),
+        ("\0\0\0\0".to_owned(), None),
+    ] {
+        fs::write(&path, &kept).unwrap();
+        let id = bench.enqueue("shop", &["--key", "k", "--data", "a"]);
+        assert!(want.is_none_or(|want| want == id), "{kept}");
+        assert_eq!(bench.enqueue("shop", &["--key", "k", "--data", "a"]), id);
+        fs::remove_file(bench.spool().join(bench.place(&id))).unwrap();
+    }
+}
+
+#[test]
+fn a_key_in_use_is_waited_for() {
+    let bench = bench();
+    let path = key_file(&bench, "shop", "k");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "").unwrap();
+    let owner = File::options().read(true).write(true).open(&path).unwrap();
+    FileExt::lock_exclusive(&owner).unwrap();
+    let running = bench
+        .call(&["-q", "enqueue", "shop", "--key", "k", "--data", "a"])
+        .start();
+    // Accepted by another process meanwhile, as it will find.
+    let item = bench.enqueue("shop", &["--data", "a"]);
+    let kept = json!({"request_id": item, "body_sha256": sha256_hex(b"a")});
+    fs::write(&path, kept.to_string()).unwrap();
+    FileExt::unlock(&owner).unwrap();
+    assert_eq!(running.end().ok().id(), item);
+    assert_eq!(bench.files("pending/").len(), 1);
+}
+
+#[test]
+fn many_at_once_under_one_key_accept_one() {
+    let bench = bench();
+    for round in 0..3 {
+        let key = format!("k{round}");
+        let words = ["-q", "enqueue", "shop", "--key", &key, "--data", "a"];
+        let running: Vec<_> = (0..12).map(|_| bench.call(&words).start()).collect();
+        let mut ids: Vec<String> = running.into_iter().map(|run| run.end().ok().id()).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), 1, "{ids:?}");
+        assert_eq!(bench.files("pending/").len(), round + 1);
+    }
+}
+
+#[test]
+fn keys_that_are_none_are_65() {
+    let bench = bench();
+    let long = "k".repeat(4097);
+    for key in ["", &long] {
+        let ran = bench.run(&["enqueue", "shop", "--key", key, "--data", "x"]);
+        ran.code(65).says("the key is").prints_nothing();
+    }
+    assert_eq!(bench.files("keys/"), Vec::<String>::new());
+}
+
+#[test]
+fn a_callers_own_id_is_the_items() {
+    let bench = bench();
+    let own = |destination: &str, id: &str, data: &str| {
+        bench.run(&[
+            "-q",
+            "enqueue",
+            destination,
+            "--request-id",
+            id,
+            "--data",
+            data,
+        ])
+    };
+    assert_eq!(own("shop", ID, "a").ok().id(), ID);
+    assert_eq!(own("shop", ID, "a").ok().id(), ID);
+    own("shop", ID, "b").code(65).says(ID).prints_nothing();
+    own("ops", ID, "a")
+        .code(65)
+        .says("destination")
+        .prints_nothing();
+    // One that tickpost gave is known as well.
+    let minted = bench.enqueue("shop", &["--data", "a"]);
+    assert_eq!(own("shop", &minted, "a").ok().id(), minted);
+    own("shop", &minted, "b").code(65);
+    own("ops", &minted, "a").code(65);
+    assert_eq!(bench.files("pending/").len(), 2);
+    for id in [
+        "x",
+        "3F0C8A52-3B0F-4B6E-9D5E-0C1F3A2B4C5D",
+        "00000000-0000-0000-0000-000000000000",
+    ] {
+        own("shop", id, "a").code(2).says("is not a request id");
+    }
+}
+
+#[test]
+fn an_id_and_a_key_go_together() {
+    let bench = bench();
+    let both = |id: &str, key: &str, data: &str| {
+        bench.run(&[
+            "-q",
+            "enqueue",
+            "shop",
+            "--request-id",
+            id,
+            "--key",
+            key,
+            "--data",
+            data,
+        ])
+    };
+    assert_eq!(both(ID, "k", "a").ok().id(), ID);
+    assert_eq!(both(ID, "k", "a").ok().id(), ID);
+    // The key wins: it is the first item's.
+    assert_eq!(both(OTHER, "k", "a").ok().id(), ID);
+    // The id is taken; the key that was made for it is free again.
+    both(ID, "new", "b").code(65);
+    let id = bench.enqueue("shop", &["--key", "new", "--data", "c"]);
+    bench.place(&id);
+    assert_eq!(bench.files("pending/").len(), 2);
+}
+
+#[test]
+fn an_item_can_be_held_from_the_start() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    let known = bench.enqueue("shop", &["--data", "a", "--hold", "review_required"]);
+    let words = bench.enqueue("shop", &["--data", "b", "--hold", "waits for Bob"]);
+    let expiring = bench.enqueue(
+        "shop",
+        &["--data", "c", "--hold", "operator", "--not-after", "+90m"],
+    );
+    assert_eq!(bench.place(&known), format!("held/shop/{known}.jsonl"));
+    assert_eq!(bench.last_event(&known)["reason"], "review_required");
+    assert_eq!(bench.last_event(&words)["reason"], "operator");
+    assert_eq!(bench.last_event(&words)["note"], "waits for Bob");
+    // Where a tick finds it when it expires.
+    let minute = bench::minute_of(&bench.item(&expiring)[0]["not_after"]);
+    assert_eq!(
+        bench.place(&expiring),
+        format!("held/shop/{minute}/{expiring}.jsonl")
+    );
+    bench.tick();
+    assert_eq!(receiver.arrivals().len(), 0);
+    assert_eq!(bench.list(&["--state", "held"]).len(), 3);
+    bench.run(&["release", &words]).ok();
+    bench.tick();
+    assert_eq!(receiver.arrivals().len(), 1);
+}
+
+#[test]
+fn an_item_can_be_ticked_at_once() {
+    let receiver = Receiver::start(vec![Reply::ok(), Reply::status(404)]);
+    let bench = Bench::new();
+    bench.configure(
+        "",
+        &[
+            ("shop", &receiver.url(), KEYED),
+            ("other", &closed_port(), KEYED),
+        ],
+    );
+    let other = bench.enqueue("other", &["--data", "x"]);
+    let id = bench.enqueue("shop", &["--data", "x", "--tick"]);
+    assert!(bench.place(&id).starts_with("confirmed/"));
+    // Only its own destination: the others have their time.
+    assert_eq!(bench.item(&other).len(), 2);
+    // What comes of it does not change that it is accepted.
+    let id = bench.enqueue("shop", &["--data", "y", "--tick"]);
+    assert!(bench.place(&id).starts_with("held/"));
+    let lock = bench.hold_lock("somebody");
+    let ran = bench
+        .run(&["enqueue", "shop", "--data", "z", "--tick"])
+        .ok();
+    let ran = ran.says("not ticked now: somebody");
+    assert!(bench.place(&ran.id()).starts_with("pending/"));
+    drop(lock);
+}
+
+#[test]
+fn a_large_body_lies_in_a_file_and_arrives_whole() {
+    let receiver = Receiver::start(vec![Reply::status(503), Reply::ok(), Reply::ok()]);
+    let retry = format!("{KEYED}\nretry = {{ base = \"0s\", factor = 1, max = \"1ms\" }}");
+    let bench = Bench::new();
+    bench.configure(
+        "[limits]\nmax_body = \"8MiB\"",
+        &[("shop", &receiver.url(), &retry)],
+    );
+    let body: String = (0..600_000).map(|n| format!("{n:08}")).collect();
+    assert!(body.len() > 4 << 20);
+    let file = bench.file("body", &body);
+    let id = bench.enqueue("shop", &["--file", &file, "--key", "k"]);
+    let line = bench.place_of_item(&id);
+    let request = bench.first_line(&line)["request"].clone();
+    assert_eq!(
+        request["body"],
+        json!({"file": format!("bodies/{id}"), "bytes": body.len()})
+    );
+    assert_eq!(request["body_sha256"], sha256_hex(body.as_bytes()));
+    let stored = bench.spool().join(format!("bodies/{id}"));
+    assert!(fs::read_to_string(&stored).unwrap() == body);
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&stored).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(bench.enqueue("shop", &["--file", &file, "--key", "k"]), id);
+    let show = bench.run(&["show", &id]).ok();
+    show.prints(&format!("{} bytes", body.len()))
+        .prints(&format!("in bodies/{id}"));
+    for n in 1..=2 {
+        bench.tick();
+        let arrivals = receiver.wait_for(n);
+        let arrival = &arrivals[n - 1];
+        assert!(arrival.text() == body, "arrival {n}");
+        assert_eq!(
+            arrival.header("content-length"),
+            Some(&*body.len().to_string())
+        );
+        if n == 1 {
+            bench.run(&["release", "--destination", "shop"]).ok();
+        }
+    }
+    assert!(bench.place_of_item(&id).starts_with("confirmed/"));
+    // A copy has a body of its own.
+    let failed = bench.enqueue("shop", &["--file", &file, "--not-after", "+1h"]);
+    bench.run(&["cancel", &failed]).ok();
+    let copy = bench.json(&["retry", "--new-id", &failed]);
+    let copy = copy["new_ids"][0]["new"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let bodies = bench.files("bodies/");
+    assert_eq!(bodies.len(), 3, "{copy}: {bodies:?}");
+    assert_eq!(bench.files("tmp/"), Vec::<String>::new());
+}
+
+#[test]
+fn a_large_body_that_is_refused_leaves_nothing() {
+    let bench = Bench::new();
+    let json_key = "key = { kind = \"json_body\", name = \"/id\", window = \"24h\" }";
+    bench.configure(
+        "",
+        &[
+            ("shop", &closed_port(), ""),
+            ("json", &closed_port(), json_key),
+        ],
+    );
+    let large = bench.file("large", "x".repeat(2 << 20));
+    let ran = bench.run(&["enqueue", "shop", "--file", &large]);
+    ran.code(65).says("max_body").prints_nothing();
+    let text = bench.file("text", "x".repeat(100_000));
+    let ran = bench.run(&["enqueue", "json", "--file", &text]);
+    ran.code(65).says("JSON").prints_nothing();
+    let ran = bench.run(&["enqueue", "shop", "--file", &text, "--not-before", "never"]);
+    ran.code(2).prints_nothing();
+    assert_eq!(bench.files("bodies/"), Vec::<String>::new());
+    assert_eq!(bench.files("tmp/"), Vec::<String>::new());
+    assert_eq!(bench.files("pending/"), Vec::<String>::new());
+}
+
+#[test]
+fn a_key_goes_into_a_large_json_body() {
+    let receiver = Receiver::start(vec![]);
+    let json_key = "key = { kind = \"json_body\", name = \"/id\", window = \"24h\" }";
+    let bench = Bench::with(&[("shop", &receiver.url(), json_key)]);
+    let text = bench.file("text", json!({"a": "x".repeat(100_000)}).to_string());
+    let id = bench.enqueue("shop", &["--file", &text]);
+    let arrived = {
+        bench.tick();
+        receiver.wait_for(1).remove(0)
+    };
+    let body: serde_json::Value = serde_json::from_str(&arrived.text()).unwrap();
+    assert_eq!(body["id"], id);
+    assert_eq!(arrived.header("content-type"), Some("application/json"));
+}
+
+#[test]
+fn a_body_that_is_not_what_was_accepted_is_never_sent() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    let body = bench.file("body", "x".repeat(100_000));
+    for (damage, why) in [
+        ("gone", "is gone"),
+        ("short", "has 5 bytes instead of 100000"),
+        ("flipped", "does not match its SHA-256"),
+        ("link", "cannot read its body"),
+    ] {
+        let id = bench.enqueue("shop", &["--file", &body]);
+        let stored = bench.spool().join(format!("bodies/{id}"));
+        match damage {
+            "gone" => fs::remove_file(&stored).unwrap(),
+            "short" => fs::write(&stored, "xxxxx").unwrap(),
+            "flipped" => fs::write(&stored, "y".repeat(100_000)).unwrap(),
+            _ => {
+                fs::remove_file(&stored).unwrap();
+                std::os::unix::fs::symlink(&body, &stored).unwrap();
+            }
+        }
+        bench.run(&["tick"]).ok().says(why);
+        let place = bench.place_of_item(&id);
+        let aside = if damage == "link" {
+            "pending/"
+        } else {
+            "corrupt/"
+        };
+        assert!(place.starts_with(aside), "{damage}: {place}");
+    }
+    assert_eq!(receiver.arrivals().len(), 0);
+}
