@@ -33,6 +33,14 @@ pub struct Refused(String);
 #[error("{0}")]
 pub struct Full(String);
 
+impl Refused {
+    /// A refusal in these words.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl Full {
     /// Says it with more around it.
     #[must_use]

@@ -12,6 +12,7 @@
 //! ```text
 //! main                             -> cli
 //! cli                              -> everything below; the only one that prints
+//! spool                            -> intake, store, config, clock, users, model
 //! engine                           -> intake, store, transport, config, clock, users, model
 //! intake                           -> store, transport, config, entropy, model
 //! view                             -> store, config, model
@@ -24,6 +25,7 @@
 //! |---|---|
 //! | [`cli`] | the commands: arguments, output, exit codes and hints |
 //! | [`intake`] | what every way in has in common: a draft is checked and offered to the store |
+//! | [`spool`] | enqueueing from a Rust program: [`Spool`] |
 //! | [`engine`] | one tick: recover, take in, take what is due, claim, send, classify, settle; suspension, rates, notices |
 //! | [`view`] | what `status`, `list` and `show` tell: pictures of a store |
 //! | [`store`] | the contract of storage, and the spool on disk; [`store::disk`] is the only writer there |
@@ -64,7 +66,12 @@ pub mod engine;
 pub mod entropy;
 pub mod intake;
 pub mod model;
+pub mod spool;
 pub mod store;
 pub mod transport;
 pub mod users;
 pub mod view;
+
+pub use model::draft::Draft;
+pub use model::ids::RequestId;
+pub use spool::{Spool, SpoolError};

@@ -32,6 +32,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "spool",
+        &["intake", "store", "clock", "users", "config", "model"],
+    ),
+    (
         "engine",
         &[
             "intake",

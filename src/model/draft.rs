@@ -9,12 +9,12 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::envelope::{Requester, VERSION};
-use super::ids::{DestName, RequestId};
+use super::ids::{DestName, DestNameError, RequestId};
 use super::time::UnixMs;
 
 /// An item as a caller asks for it.
@@ -182,6 +182,15 @@ impl<'de> Deserialize<'de> for Pairs {
 }
 
 impl Draft {
+    /// A POST of nothing to the base URL of the destination of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`DestNameError`] if it is no name.
+    pub fn to(destination: &str) -> Result<Self, DestNameError> {
+        Ok(Self::new(destination.parse()?))
+    }
+
     /// A POST of nothing to the destination's base URL.
     #[must_use]
     pub fn new(destination: DestName) -> Self {
@@ -190,6 +199,68 @@ impl Draft {
             method: "POST".to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Sets the HTTP method.
+    #[must_use]
+    pub fn method(mut self, method: &str) -> Self {
+        method.clone_into(&mut self.method);
+        self
+    }
+
+    /// Sets the path below the base URL.
+    #[must_use]
+    pub fn path(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// Adds a query parameter, not encoded.
+    #[must_use]
+    pub fn query(mut self, name: &str, value: &str) -> Self {
+        self.query.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets the body and its type.
+    #[must_use]
+    pub fn body(mut self, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+        self.content_type = Some(content_type.to_owned());
+        self.body = body.into();
+        self
+    }
+
+    /// Sets the body to a value as JSON.
+    ///
+    /// # Errors
+    ///
+    /// The encoder's error.
+    pub fn json<T: Serialize>(self, value: &T) -> Result<Self, serde_json::Error> {
+        Ok(self.body("application/json", serde_json::to_vec(value)?))
+    }
+
+    /// Sets the dedupe key.
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
+    }
+
+    /// Adds a destination that is told when it does not end well.
+    ///
+    /// # Errors
+    ///
+    /// [`DestNameError`] if it is no name.
+    pub fn notify(mut self, destination: &str) -> Result<Self, DestNameError> {
+        self.notify.push(destination.parse()?);
+        Ok(self)
     }
 
     /// Reads a JSON object.
