@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::exit::CliError;
-use super::{Context, dest_name, destination, read_input, times, user_name, whoami};
+use super::{Context, dest_name, read_input, times, user_name, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::{Config, Destination};
 use crate::entropy;
@@ -89,7 +89,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
     let config = context.config()?;
-    let destination = destination(&config, &arguments.dest)?;
+    let destination = super::destination_of_items(&config, &arguments.dest)?;
     let now = SystemClock::new().now();
     let store = context.store(&config)?;
     store.check_owner()?;
@@ -99,7 +99,7 @@ pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
     let id = envelope.request_id;
     if config.notify.destinations.is_empty() && envelope.notify.is_empty() {
         context.out.warn(
-            "nobody is told if it does not end well; use --notify DEST, or [notify] destinations in the configuration",
+            "nobody is told if it does not end well; use --notify DEST, or [notify] destinations or command in the configuration",
         );
     }
     let mut accepted = Event::new(EventKind::Accepted, now, State::Pending);

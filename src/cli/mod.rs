@@ -286,6 +286,20 @@ fn destination<'c>(
     })
 }
 
+/// The same for an item of a caller's own: the command is for notices only.
+fn destination_of_items<'c>(
+    config: &'c Config,
+    text: &str,
+) -> anyhow::Result<&'c crate::config::Destination> {
+    if text == crate::config::NOTIFY_COMMAND {
+        return Err(exit::CliError::Data(format!(
+            "`{text}` takes notices only; name it in --notify, or enqueue to a [destination.*]"
+        ))
+        .into());
+    }
+    destination(config, text)
+}
+
 /// Reads a file that the user named, or standard input for `-`.
 fn read_input(path: &std::path::Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     use std::io::Read as _;
