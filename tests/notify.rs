@@ -243,6 +243,8 @@ fn a_command_that_always_fails_ends_and_causes_no_notice() {
     assert_eq!(events[1]["state"], "pending");
     assert_eq!(events[1]["reason"], "server_error");
     assert_eq!(events[1]["status"], 75);
+    let id = told.notices()[0]["request_id"].as_str().unwrap().to_owned();
+    told.run(&["show", &id]).ok().prints("exit code 75");
     assert_eq!(events[1]["response"]["excerpt"], "no mailer here\n");
     assert_eq!(events[3]["state"], "failed");
     assert_eq!(events[3]["reason"], "exhausted");
@@ -367,6 +369,24 @@ fn a_tick_that_stops_kills_the_command_and_the_next_one_runs_it_again() {
     assert_eq!(events[1]["rule"], "command/interrupted");
     assert_eq!(events[1]["state"], "pending", "never parked");
     assert_eq!(events[2]["state"], "confirmed");
+}
+
+#[test]
+fn the_time_of_a_tick_holds_for_the_command_too() {
+    let told = Told::with(
+        "echo $$ > $D/pids; cat < $D/never",
+        "command_timeout = \"1h\"\n[tick]\ngrace = \"1ms\"",
+        &[("work", NOWHERE, STALE)],
+    );
+    told.fifo("never");
+    told.enqueue("work", &["--data", "x"]);
+    while told.read("pids").is_empty() {
+        // A machine may be too busy for it to begin in time.
+        told.wait_until_due();
+        let report = told.json(&["tick", "--max-runtime", "500ms"]);
+        assert_eq!(report["stopped_by"], "max_runtime");
+    }
+    wait_until_gone(&told.read("pids"));
 }
 
 #[test]
