@@ -342,6 +342,28 @@ fn a_command_that_hangs_keeps_nobody_waiting() {
 }
 
 #[test]
+fn a_receiver_that_is_slow_keeps_no_notice_waiting() {
+    let receiver = Receiver::start(vec![Reply::ok().gated()]);
+    let all = [("work", NOWHERE, STALE), ("a-shop", &receiver.url(), "")];
+    let told = Told::with("exit 1", "[tick]\nconcurrency = 1", &all);
+    told.enqueue("work", &["--data", "x"]);
+    told.tick();
+    told.script("echo done > $D/done");
+    told.enqueue("a-shop", &["--data", "x"]);
+    told.wait_until_due();
+    let mut tick = told.call(&["--json", "tick"]).start();
+    receiver.wait_for(1);
+    let since = Instant::now();
+    while told.read("done").is_empty() {
+        assert!(since.elapsed() < PATIENCE, "the command was not run");
+        thread::yield_now();
+    }
+    assert!(tick.runs(), "the receiver has not answered");
+    receiver.open_gate();
+    assert_eq!(tick.end().ok().json()["confirmed"], 2);
+}
+
+#[test]
 fn a_tick_that_stops_kills_the_command_and_the_next_one_runs_it_again() {
     let told = Told::with(
         "echo $$ > $D/pids; echo > $D/began; cat < $D/never",
@@ -391,7 +413,13 @@ fn the_time_of_a_tick_holds_for_the_command_too() {
 
 #[test]
 fn a_stopping_tick_gives_the_command_its_grace() {
-    let told = Told::new("echo > $D/began; read line < $D/go; cat > $D/body");
+    // What the requests would get is not enough.
+    let short = format!("{STALE}\ntimeout = {{ connect = \"1ms\", response = \"1ms\" }}");
+    let told = Told::with(
+        "echo > $D/began; read line < $D/go; cat > $D/body",
+        "",
+        &[("work", NOWHERE, &short)],
+    );
     let (began, go) = (told.fifo("began"), told.fifo("go"));
     told.enqueue("work", &["--data", "x"]);
     let tick = told.call(&["--json", "tick"]).start();
