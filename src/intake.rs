@@ -101,6 +101,11 @@ fn prepared(
         .as_ref()
         .ok_or("`destination` is missing")?;
     let destination = known_destination(config, name)?;
+    if destination.command.is_some() {
+        return Err(format!(
+            "`{name}` takes notices only; name it in `notify`, or give a destination of the configuration"
+        ));
+    }
     for name in &draft.notify {
         known_destination(config, name)?;
     }

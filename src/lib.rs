@@ -29,7 +29,7 @@
 //! | [`engine`] | one tick: recover, take in, take what is due, claim, send, classify, settle; suspension, rates, notices |
 //! | [`view`] | what `status`, `list` and `show` tell: pictures of a store |
 //! | [`store`] | the contract of storage, and the spool on disk; [`store::disk`] is the only writer there |
-//! | [`transport`] | sending over HTTP, authentication, and how far a failed attempt got |
+//! | [`transport`] | sending over HTTP, authentication, how far a failed attempt got; giving notices to a program |
 //! | [`config`] | the configuration as checked values, every fault with its line |
 //! | [`clock`], [`entropy`], [`users`] | the only wall clock; the only randomness; names of users |
 //! | [`model`] | items, events, states, rules, schedules: pure, with `now` as an argument |

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tickpost::config::{
-    Auth, Config, ConfigError, Destination, FileFault, Rate, SAMPLE, SecretRef,
+    Auth, Config, ConfigError, Destination, FileFault, NOTIFY_COMMAND, Rate, SAMPLE, SecretRef,
 };
 use tickpost::model::ids::DestName;
 use tickpost::model::key::{KeyFormat, KeyPlace};
+use tickpost::model::notice::Form;
 use tickpost::model::policy::{Dedupe, OnUnknown, Stale};
 
 /// Loads a configuration of these files; the first is the main one.
@@ -326,7 +327,16 @@ fn faults_outside_of_destinations() {
             ("[retention]\nconfirmed = \"7d\"", 1, "retention is not in this version yet", "remove"),
             ("[metrics]\nfile = \"x\"", 1, "metrics is not in this version yet", "remove"),
             ("[report]", 1, "report is not in this version yet", "remove"),
-            ("[notify]\ncommand = \"mail\"", 2, "notify.command is not in this version yet", "destination"),
+            ("[notify]\ncommand = \"mail -s x\"", 2, "notify.command is a string", "as a list"),
+            ("[notify]\ncommand = []\ndestinations = [\"notify-command\"]", 2, "notify.command names no program", "sendmail"),
+            ("[notify]\ncommand = [\"\"]", 2, "notify.command[0] is empty", "name"),
+            ("[notify]\ncommand = [\"a\", 7]", 2, "notify.command[1] must be a string", "quotes"),
+            ("[notify]\ncommand = [\"a\", \"\\u0000\"]", 2, "notify.command[1] holds a NUL", "remove"),
+            ("[notify]\ncommand = 7", 2, "notify.command must be a list", "brackets"),
+            ("[notify]\ncommand = [\"a\"]\ncommand_timeout = \"0s\"", 3, "is too short", "1ms"),
+            ("[notify]\ncommand_timeout = \"5s\"", 2, "does nothing without notify.command", "sendmail"),
+            ("[notify]\ndestinations = [\"notify-command\"]", 2, "which is not configured", "add command ="),
+            ("[destination.notify-command]\nbase_url = \"https://x\"", 1, "the command of [notify] is told", "another name"),
             ("[notify]\ndestinations = [\"ops\"]", 2, "`ops`, which is not configured", "[destination.ops]"),
             ("[notify]\ndestinations = [\"Ops\"]", 2, "is no name", "[destination.*]"),
             ("[notify]\ndestinations = \"ops\"", 2, "must be a list", "brackets"),
@@ -616,6 +626,90 @@ fn bytes_that_are_no_text_have_a_line() {
 }
 
 #[test]
+fn the_command_is_one_more_destination_and_the_last_that_is_told() {
+    let name: DestName = NOTIFY_COMMAND.parse().unwrap();
+    assert!(!good("").destinations.contains_key(&name));
+    let text = "[retry]\nattempts = 7\n\
+                [notify]\n\
+                destinations = [\"d\"]\n\
+                command = [\"bin/tell\", \"\", \"a b\"]\n\
+                [destination.d]\n\
+                base_url = \"https://x.example\"\n\
+                notice = \"text\"\n";
+    let config = good(text);
+    let told: Vec<&str> = config
+        .notify
+        .destinations
+        .iter()
+        .map(DestName::as_str)
+        .collect();
+    assert_eq!(told, ["d", NOTIFY_COMMAND]);
+    assert_eq!(config.notify.in_text, ["d".parse().unwrap()]);
+    let it = &config.destinations[&name];
+    let command = it.command.as_ref().unwrap();
+    assert_eq!(
+        command.program,
+        config.path.with_file_name("bin/tell"),
+        "relative to the file"
+    );
+    assert_eq!(command.arguments, ["", "a b"]);
+    assert_eq!(command.timeout_ms, 30_000);
+    assert!(
+        it.policy.total_timeout_ms > 30_000,
+        "grace lets it end by itself"
+    );
+    assert_eq!((it.policy.attempts_max, it.concurrency), (7, 1));
+    assert_eq!(it.notice, Form::Json);
+
+    let twice = good(
+        "[notify]\n\
+         destinations = [\"notify-command\"]\n\
+         command = [\"tell\"]\n\
+         command_timeout = \"5s\"\n",
+    );
+    assert_eq!(twice.notify.destinations, std::slice::from_ref(&name));
+    let command = twice.destinations[&name].command.as_ref().unwrap();
+    assert_eq!(
+        command.program,
+        Path::new("tell"),
+        "a bare name is for PATH"
+    );
+    assert_eq!(command.timeout_ms, 5_000);
+    assert_ne!(it.fingerprint, twice.destinations[&name].fingerprint);
+}
+
+#[test]
+fn a_notice_of_text_has_no_place_for_a_key_in_its_body() {
+    refused(
+        HEAD,
+        &[
+            (
+                "notice = \"html\"",
+                3,
+                "notice cannot be `html`",
+                "json text",
+            ),
+            (
+                "notice = \"text\"\nkey = { kind = \"json_body\", name = \"id\" }",
+                3,
+                "destination.d.notice is \"text\"",
+                "header",
+            ),
+            (
+                "notice = \"text\"\nkey = { kind = \"form_body\", name = \"id\" }",
+                3,
+                "destination.d.notice is \"text\"",
+                "header",
+            ),
+        ],
+    );
+    let header = "notice = \"text\"\nkey = { kind = \"header\", name = \"K\", window = \"1h\" }";
+    assert_eq!(destination(header).notice, Form::Text);
+    let json = "notice = \"json\"\nkey = { kind = \"json_body\", name = \"id\" }";
+    assert_eq!(destination(json).notice, Form::Json);
+}
+
+#[test]
 fn the_fingerprint_changes_with_the_destination_alone() {
     let print = |keys: &str, rest: &str| {
         let text = format!("{rest}\n{HEAD}{keys}\n");
@@ -659,9 +753,14 @@ fn the_sample_loads_with_every_setting_in_force_and_shows_the_defaults() {
     assert_eq!(sample.tick.concurrency, empty.tick.concurrency);
     assert_eq!(sample.tick.grace_ms, Some(65_000));
     assert_eq!(sample.limits, empty.limits);
-    assert_eq!(sample.notify, empty.notify);
+    assert_eq!(sample.notify.on, empty.notify.on);
     assert_eq!(sample.store, empty.store);
-    let shown = sample.destinations.into_values().next().unwrap();
+    let (command, mut rest): (Vec<_>, Vec<_>) = sample
+        .destinations
+        .into_values()
+        .partition(|shown| shown.command.is_some());
+    assert_eq!(command[0].response_timeout_ms, 30_000);
+    let shown = rest.pop().unwrap();
     let plain = destination("");
     assert_eq!(shown.policy.backoff, plain.policy.backoff);
     assert_eq!(shown.policy.attempts_max, plain.policy.attempts_max);
@@ -724,6 +823,9 @@ fn lines() -> impl Strategy<Value = String> {
         "stale =",
         "on =",
         "destinations =",
+        "command =",
+        "command_timeout =",
+        "notice =",
         "on_unknown =",
         "factor =",
         "",

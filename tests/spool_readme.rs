@@ -83,6 +83,7 @@ fn lock(store: &FileStore, now: UnixMs) -> Box<dyn Session + '_> {
         who: "tick, process 4711",
         now,
         told_of_corrupt: &[],
+        told_in_text: &[],
     };
     store.lock(&owner).unwrap()
 }

@@ -279,7 +279,7 @@ impl Batch<'_> {
     fn end(self) -> anyhow::Result<()> {
         if self.untold {
             self.context.out.warn(
-                "nobody is told of some of these if they do not end well; give `notify`, or [notify] destinations in the configuration",
+                "nobody is told of some of these if they do not end well; give `notify`, or [notify] destinations or command in the configuration",
             );
         }
         if self.bad == 0 {

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::exit::CliError;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, NotifyCommand};
 use crate::transport::secret::{self, SecretError};
 
 /// Look at the configuration.
@@ -40,6 +40,9 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
                 Err(error) => missing.push(format!("destination `{name}`: {error}")),
             }
         }
+        if let Some(why) = destination.command.as_ref().and_then(unusable) {
+            missing.push(format!("[notify] command: {why}"));
+        }
         let tls = &destination.tls;
         for path in [&tls.ca_file, &tls.client_cert, &tls.client_key]
             .into_iter()
@@ -65,7 +68,8 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
             "unreadable": missing,
         }))?;
     } else if missing.is_empty() {
-        let n = config.destinations.len();
+        let destinations = config.destinations.values();
+        let n = destinations.filter(|d| d.command.is_none()).count();
         let word = if n == 1 {
             "destination"
         } else {
@@ -79,6 +83,23 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
         return Ok(());
     }
     Err(CliError::Config(missing.join("\n")).into())
+}
+
+/// Why a program cannot be run, as far as can be seen. A bare name is not looked for: the tick may
+/// have another `PATH`.
+fn unusable(command: &NotifyCommand) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = &command.program;
+    if path.components().count() == 1 {
+        return None;
+    }
+    match std::fs::metadata(path) {
+        Err(error) => Some(format!("cannot find {}: {error}", path.display())),
+        Ok(meta) if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 => {
+            Some(format!("{} is no program; chmod +x?", path.display()))
+        }
+        Ok(_) => None,
+    }
 }
 
 /// The faults as one object, for programs.

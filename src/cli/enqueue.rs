@@ -128,7 +128,8 @@ pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
         _ => batch::run(context, &config, &store, only.as_ref()),
     };
     warn_of_old_tick(context, &store, now);
-    if arguments.tick && !matches!(&accepted, Err(error) if !error.is::<CliError>()) {
+    // Of a batch some may be accepted whatever became of the rest.
+    if arguments.tick && (accepted.is_ok() || arguments.batch) {
         tick_now(context, &config, &store, only);
     }
     accepted
@@ -163,7 +164,7 @@ fn one(
     };
     if intake::is_untold(config, &draft.notify) {
         context.out.warn(
-            "nobody is told if it does not end well; use --notify DEST, or [notify] destinations in the configuration",
+            "nobody is told if it does not end well; use --notify DEST, or [notify] destinations or command in the configuration",
         );
     }
     let offer = intake::offer(config, draft, body, store, &by).map_err(|(refused, body)| {

@@ -461,7 +461,13 @@ fn event_words(event: &crate::model::event::Event) -> String {
         EventKind::Recovered => "put right".to_owned(),
     });
     if let Some(status) = event.status {
-        words.push(format!("HTTP {status}"));
+        let by_command = |rule: &String| rule.starts_with("command/");
+        let what = if event.rule.as_ref().is_some_and(by_command) {
+            "exit code"
+        } else {
+            "HTTP"
+        };
+        words.push(format!("{what} {status}"));
     }
     if let Some(ms) = event.ms {
         words.push(format!("{ms} ms"));

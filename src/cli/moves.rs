@@ -338,6 +338,7 @@ fn perform(
         } else {
             &[]
         },
+        told_in_text: &config.notify.in_text,
     };
     let mut session = patiently(
         targets.wait.saturating_mul(1000),
@@ -557,7 +558,7 @@ fn hold_destination(context: &Context, targets: &Targets) -> anyhow::Result<()> 
 }
 
 fn release_destination(context: &Context, targets: &Targets) -> anyhow::Result<()> {
-    let (_, store, name) = open_destination(context, targets)?;
+    let (config, store, name) = open_destination(context, targets)?;
     if targets.dry_run {
         return say_destination(context, targets, &name, "resumed");
     }
@@ -570,6 +571,7 @@ fn release_destination(context: &Context, targets: &Targets) -> anyhow::Result<(
             who: &who,
             now,
             told_of_corrupt: &[],
+            told_in_text: &config.notify.in_text,
         };
         let mut session = patiently(
             targets.wait.saturating_mul(1000),

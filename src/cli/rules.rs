@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::exit::CliError;
 use super::{Context, output, read_input, times};
 use crate::clock::{Clock as _, SystemClock};
+use crate::config::NOTIFY_COMMAND;
 use crate::model::classify::{Exchange, classify};
 use crate::model::outcome::{Answer, Outcome, TransportClass};
 use crate::model::rules::RuleSet;
@@ -81,6 +82,12 @@ fn rules_of(context: &Context, dest: &str) -> anyhow::Result<(RuleSet, bool)> {
 }
 
 fn test(context: &Context, arguments: &TestArgs) -> anyhow::Result<()> {
+    if arguments.dest == NOTIFY_COMMAND {
+        return Err(CliError::Data(format!(
+            "`{NOTIFY_COMMAND}` is a command, and no response is judged: exit code 0 confirms, and anything else is tried again; `tickpost rules list {NOTIFY_COMMAND}` shows it"
+        ))
+        .into());
+    }
     let (rules, key_sent) = rules_of(context, &arguments.dest)?;
     let outcome = outcome(arguments)?;
     let now = SystemClock::new().now();

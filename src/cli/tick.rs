@@ -14,7 +14,7 @@ use crate::engine::report::{Report, StoppedBy};
 use crate::engine::{AttemptLine, Engine, Options};
 use crate::entropy;
 use crate::store::{Store, StoreError};
-use crate::transport::HttpTransport;
+use crate::transport::Switch;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tickpost tick --destination billing --limit 1 -v")]
@@ -100,7 +100,7 @@ pub(super) fn pass(
     stop: &AtomicBool,
 ) -> Result<Report, StoreError> {
     let clock = SystemClock::new();
-    let mut transport = HttpTransport::new();
+    let mut transport = Switch::new(config, context.whole_root().into());
     let out = context.out;
     let mut watch = |line: &AttemptLine| {
         if out.verbose > 0 {

@@ -7,7 +7,7 @@ use url::Url;
 use super::key::{self, Key};
 use super::reader::{Section, Value};
 use super::sections::{self, Retry};
-use super::{Auth, Destination, Tls, address, auth, fingerprint, units};
+use super::{Auth, Destination, Tls, address, auth, command, fingerprint, units};
 use crate::model::envelope::check_header;
 use crate::model::ids::DestName;
 use crate::model::key::KeyPlace;
@@ -76,6 +76,7 @@ pub(super) fn read(
         .take("rate")
         .and_then(|value| value.parsed("a rate", units::rate));
     let tls = tls(&mut section, base);
+    let notice = command::form(&mut section, &key.spec.place);
     section.leave(RuleSet::KEYS);
     let (rules, faults) = RuleSet::from_table(&format!("destination:{name}"), section.table());
     for fault in faults {
@@ -110,6 +111,8 @@ pub(super) fn read(
         tls,
         rules,
         fingerprint,
+        notice,
+        command: None,
     })
 }
 

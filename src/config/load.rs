@@ -10,9 +10,10 @@ use toml::de::DeTable;
 use super::error::line_of;
 use super::reader::{Faults, Section};
 use super::sections::{self, General, Retry};
-use super::{Config, ConfigError, Destination, FileFault, destination};
+use super::{Config, ConfigError, Destination, FileFault, NOTIFY_COMMAND, command, destination};
 use crate::model::fault::{Fault, nearest};
 use crate::model::ids::DestName;
+use crate::model::notice::Form;
 
 /// The directory beside the configuration whose files are read too.
 const DROP_IN: &str = "destinations.d";
@@ -172,6 +173,7 @@ fn check(path: &Path, sources: &[Source], faults: Vec<FileFault>) -> Result<Conf
         all.sort_by_cached_key(|fault| (fault.file != path, fault.file.clone(), fault.line));
         return Err(ConfigError::Faults(all));
     }
+    told(&mut general, &mut found, directory(path).as_path());
     Ok(Config {
         path: path.to_owned(),
         tick: general.tick,
@@ -220,6 +222,14 @@ fn destinations(
         return;
     };
     for (name, value) in section.take_all() {
+        if name == NOTIFY_COMMAND {
+            let fault = Fault::new(
+                value.key_span(),
+                format!("`{name}` is the name by which the command of [notify] is told"),
+            );
+            root.faults().add(fault.hint("choose another name"));
+            continue;
+        }
         let name = match name.parse::<DestName>() {
             Ok(name) => name,
             Err(error) => {
@@ -274,7 +284,10 @@ fn only_destinations(root: &Section<'_>) {
 
 /// Checks that whoever is told of things is configured.
 fn notified(general: &General, found: &Found, faults: &Faults) {
-    let known: BTreeSet<&str> = found.names.keys().map(DestName::as_str).collect();
+    let mut known: BTreeSet<&str> = found.names.keys().map(DestName::as_str).collect();
+    if general.has_command {
+        known.insert(NOTIFY_COMMAND);
+    }
     for (name, span) in general
         .notify
         .destinations
@@ -286,11 +299,33 @@ fn notified(general: &General, found: &Found, faults: &Faults) {
         }
         let hint = match nearest(name.as_str(), known.iter().copied()) {
             Some(name) => format!("did you mean `{name}`?"),
+            None if name.as_str() == NOTIFY_COMMAND => {
+                "add command = [\"/usr/sbin/sendmail\", \"-t\"] to [notify], or remove it here"
+                    .to_owned()
+            }
             None => format!("add [destination.{name}], or remove it here"),
         };
         let message = format!("notify.destinations names `{name}`, which is not configured");
         faults.add(Fault::new(span.clone(), message).hint(hint));
     }
+}
+
+/// Makes the command one of the destinations and of those that are told, and notes who gets text.
+fn told(general: &mut General, found: &mut Found, base: &Path) {
+    let command = general.command.take();
+    let command = command.and_then(|it| command::destination(it, &general.retry, base));
+    if let Some(command) = command {
+        let told = &mut general.notify.destinations;
+        if !told.contains(&command.name) {
+            told.push(command.name.clone());
+        }
+        found.destinations.insert(command.name.clone(), command);
+    }
+    let in_text = found.destinations.values();
+    general.notify.in_text = in_text
+        .filter(|destination| destination.notice == Form::Text)
+        .map(|destination| destination.name.clone())
+        .collect();
 }
 
 /// Gives faults their lines. A line that is not TOML has that one fault: others would be echoes.

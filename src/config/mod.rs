@@ -12,6 +12,7 @@
 
 mod address;
 mod auth;
+mod command;
 mod destination;
 mod error;
 mod fingerprint;
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 
 use crate::model::ids::DestName;
 use crate::model::key::KeySpec;
+use crate::model::notice::Form;
 use crate::model::policy::Policy;
 use crate::model::rules::RuleSet;
 
@@ -33,6 +35,9 @@ pub use error::{ConfigError, FileFault};
 
 /// The configuration that `init` writes: every key with its default, commented out.
 pub const SAMPLE: &str = include_str!("sample.toml");
+
+/// The destination that `[notify] command` is. No other can have its name.
+pub const NOTIFY_COMMAND: &str = "notify-command";
 
 /// A whole, checked configuration.
 #[derive(Clone, Debug)]
@@ -47,7 +52,7 @@ pub struct Config {
     pub notify: Notify,
     /// `[store]`.
     pub store: Store,
-    /// `[destination.*]`, by name.
+    /// `[destination.*]`, by name; and [`NOTIFY_COMMAND`], if there is a command.
     pub destinations: BTreeMap<DestName, Destination>,
 }
 
@@ -77,8 +82,10 @@ pub struct Limits {
 /// `[notify]`: who is told when an item does not end well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notify {
-    /// Destinations that are told of every item, beside the item's own.
+    /// Destinations that are told of every item, beside the item's own. The command is the last.
     pub destinations: Vec<DestName>,
+    /// Destinations to which notices go as plain text.
+    pub in_text: Vec<DestName>,
     /// What is told.
     pub on: NotifyOn,
 }
@@ -150,6 +157,26 @@ pub struct Destination {
     /// SHA-256 over the destination's own configuration, secrets not among it: when it
     /// changes, what the old one made hold may go.
     pub fingerprint: String,
+    /// What the body of a notice to it is.
+    pub notice: Form,
+    /// Items are given to this program and not sent; then nothing of HTTP above counts.
+    pub command: Option<NotifyCommand>,
+}
+
+/// The program of `[notify] command`. No shell comes into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotifyCommand {
+    /// A path, or a bare name that is looked for in `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// It is ended after this, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl NotifyCommand {
+    /// Between SIGTERM and SIGKILL, in milliseconds.
+    pub const KILL_MS: u64 = 2_000;
 }
 
 /// At most `count` requests in each `per_ms` milliseconds, evenly spread.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::reader::{Section, Value};
-use super::{Limits, Notify, NotifyOn, Store, Tick};
+use super::{Limits, Notify, NotifyCommand, NotifyOn, Store, Tick, command};
 use crate::model::ids::DestName;
 use crate::model::policy::Backoff;
 
@@ -70,6 +70,9 @@ pub(super) struct General {
     pub(super) notify: Notify,
     /// Where the names in `notify.destinations` stand, to check them when all are known.
     pub(super) notify_spans: Vec<Range<usize>>,
+    pub(super) command: Option<NotifyCommand>,
+    /// Also when it is at fault: who refers to it is not wrong.
+    pub(super) has_command: bool,
     pub(super) store: Store,
 }
 
@@ -85,7 +88,9 @@ pub(super) fn read(root: &mut Section<'_>) -> General {
     if let Some(section) = table(root, "limits") {
         general.limits = limits(section);
     }
-    if let Some(section) = table(root, "notify") {
+    if let Some(mut section) = table(root, "notify") {
+        general.has_command = section.table().contains_key("command");
+        general.command = command::read(&mut section);
         (general.notify, general.notify_spans) = notify(section);
     }
     if let Some(section) = table(root, "store") {
@@ -188,10 +193,6 @@ fn notify(mut section: Section<'_>) -> (Notify, Vec<Range<usize>>) {
             }
         }
     }
-    section.not_yet(
-        "command",
-        "name a destination in notify.destinations instead",
-    );
     section.finish();
     (notify, spans)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::attempt::Flight;
 use super::causes::{check_secret, secret_fingerprint};
 use super::judge::turn;
+use super::lane::Lane;
 use super::report::StoppedBy;
 use super::{Tick, lane_of, notices};
 use crate::model::ids::DestName;
@@ -175,14 +176,22 @@ impl Tick<'_, '_> {
     /// How many attempts of a lane the tick's concurrency lets begin. Every destination that
     /// has work and nothing under way has a place kept for it: silent ones cannot take all.
     pub(super) fn free_for(&self, index: usize) -> usize {
+        let is_command = |lane: &Lane| lane.destination.command.is_some();
+        if is_command(&self.lanes[index]) {
+            // A program that hangs takes no place from requests.
+            return usize::from(self.lanes[index].in_flight == 0);
+        }
         let all = self.engine.config.tick.concurrency;
-        let free = all.saturating_sub(self.flights.len());
+        let commands = self.lanes.iter().filter(|lane| is_command(lane));
+        let running: usize = commands.map(|lane| lane.in_flight).sum();
+        let free = all.saturating_sub(self.flights.len().saturating_sub(running));
         let kept = self
             .lanes
             .iter()
             .enumerate()
             .filter(|(other, lane)| {
                 *other != index
+                    && !is_command(lane)
                     && lane.is_open()
                     && lane.in_flight == 0
                     && (!lane.ready.is_empty() || !lane.dry)

@@ -31,7 +31,8 @@ impl Tick<'_, '_> {
             return Ok(());
         }
         let bytes_max = intake::text_bytes_max(config);
-        for name in config.destinations.keys() {
+        let takes_items = config.destinations.values().filter(|d| d.command.is_none());
+        for name in takes_items.map(|destination| &destination.name) {
             if only.is_some_and(|only| only != name) {
                 continue;
             }

@@ -103,6 +103,7 @@ impl Engine<'_> {
             who: &who,
             now,
             told_of_corrupt: told,
+            told_in_text: &self.config.notify.in_text,
         })?;
         let mut report = Report::begin(now);
         report.clock_suspect = clock_suspicion(self.store, self.clock)?;

@@ -104,7 +104,7 @@ impl Untold {
         if self.items > 0 {
             let what = if self.items == 1 { "item" } else { "items" };
             warnings.push(format!(
-                "{} {what} did not end well and nobody is told: `tickpost status` shows where; [notify] destinations in the configuration tells you",
+                "{} {what} did not end well and nobody is told: `tickpost status` shows where; [notify] destinations or command in the configuration tells you",
                 self.items
             ));
         }

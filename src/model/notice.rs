@@ -18,6 +18,19 @@ use super::time::UnixMs;
 /// How many ids a merged notice names.
 pub const IDS_MAX: usize = 100;
 
+/// How many destinations the text of a notice names; its JSON has more.
+const NAMED_MAX: usize = 5;
+
+/// What a notice's body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// A JSON object, for programs.
+    #[default]
+    Json,
+    /// The text alone, for receivers that show a body as it is.
+    Text,
+}
+
 /// What kind of end is told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -154,25 +167,26 @@ impl About {
         }
     }
 
+    /// What whoever is told does next. It fits one item and many.
     fn advice(self) -> &'static str {
         match self {
             Self::Held => {
                 "Nothing was acted on and nothing is lost. When the cause is mended: `tickpost release ID` sends it, `tickpost cancel ID` gives it up."
             }
             Self::Failed => {
-                "It was not acted on and is not sent again by itself. `tickpost show ID` tells what the receiver said; when the cause is mended, `tickpost retry ID`."
+                "Nothing was acted on, and nothing more is sent by itself. `tickpost show ID` tells what the receiver said; when the cause is mended, `tickpost retry ID`."
             }
             Self::Parked => {
-                "The receiver may have acted on it: do not repeat it by other means. Look at the receiver first, then say what you found: `tickpost resolve --confirmed ID`, `--failed ID`, or `--resend ID` if it certainly did not arrive."
+                "The receiver may have acted already: look before you repeat anything, also by other means. Look at the receiver, then say what you found: `tickpost resolve --confirmed ID`, `--failed ID`, or `--resend ID` if it certainly did not arrive."
             }
             Self::Corrupt => {
-                "The file could not be read and was set aside unchanged in corrupt/, with the reason beside it. Look at it before you repeat what it asked for."
+                "Nothing of it was deleted: it lies unchanged in corrupt/, with the reason beside it. Look before you repeat what it asked for: it may have been sent."
             }
             Self::Suspended => {
-                "Its items wait and none is lost. The first tick after it is mended sends them; `tickpost status` says what is wrong."
+                "Its items wait and none is lost. Mend what `tickpost status` shows; the first tick after that sends them."
             }
             Self::Unconfigured => {
-                "These items stay where they are until the destination is in the configuration again, or until they are cancelled."
+                "Nothing is lost: all stay where they are. Put the destination into the configuration again, or give its items up with `tickpost cancel`."
             }
         }
     }
@@ -232,37 +246,38 @@ impl Merged {
         }
     }
 
-    /// The notices as items to accept at `now`.
+    /// The notices as items to accept at `now`. Those to an address of `in_text` are plain text.
     #[must_use]
-    pub fn envelopes(&self, now: UnixMs) -> Vec<Envelope> {
-        self.0.iter().map(|group| group.envelope(now)).collect()
+    pub fn envelopes(&self, now: UnixMs, in_text: &[DestName]) -> Vec<Envelope> {
+        let form = |to: &DestName| {
+            if in_text.contains(to) {
+                Form::Text
+            } else {
+                Form::Json
+            }
+        };
+        self.0
+            .iter()
+            .map(|group| group.envelope(now, form(&group.first.to)))
+            .collect()
+    }
+
+    /// Whom the notices are for, each once, by name.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<DestName> {
+        let all: BTreeSet<&DestName> = self.0.iter().map(|group| &group.first.to).collect();
+        all.into_iter().cloned().collect()
     }
 }
 
 impl Group {
-    fn envelope(&self, now: UnixMs) -> Envelope {
-        let requesters: Vec<BTreeMap<&str, &str>> = self
-            .requesters
-            .iter()
-            .map(|(principal, thread)| {
-                let named = [("principal", principal), ("thread", thread)];
-                named
-                    .into_iter()
-                    .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-                    .collect::<BTreeMap<_, _>>()
-            })
-            .filter(|requester| !requester.is_empty())
-            .collect();
-        let body = serde_json::json!({
-            "notice": self.first.about.word(),
-            "reason": self.first.reason,
-            "count": self.count,
-            "request_ids": self.subjects,
-            "destinations": self.destinations,
-            "requesters": requesters,
-            "text": self.text(),
-        })
-        .to_string();
+    fn envelope(&self, now: UnixMs, form: Form) -> Envelope {
+        // Stored as it will be sent: every attempt carries these bytes, whatever is configured
+        // meanwhile.
+        let (content_type, body) = match form {
+            Form::Json => ("application/json", self.json()),
+            Form::Text => ("text/plain; charset=utf-8", self.text()),
+        };
         Envelope {
             v: VERSION,
             request_id: self.first.id,
@@ -273,7 +288,7 @@ impl Group {
                 path: String::new(),
                 query: Vec::new(),
                 headers: Vec::new(),
-                content_type: Some("application/json".to_owned()),
+                content_type: Some(content_type.to_owned()),
                 body_sha256: sha256_hex(body.as_bytes()),
                 body: Some(Body::Text(body)),
             },
@@ -291,6 +306,31 @@ impl Group {
         }
     }
 
+    fn json(&self) -> String {
+        let requesters: Vec<BTreeMap<&str, &str>> = self
+            .requesters
+            .iter()
+            .map(|(principal, thread)| {
+                let named = [("principal", principal), ("thread", thread)];
+                named
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+                    .collect::<BTreeMap<_, _>>()
+            })
+            .filter(|requester| !requester.is_empty())
+            .collect();
+        serde_json::json!({
+            "notice": self.first.about.word(),
+            "reason": self.first.reason,
+            "count": self.count,
+            "request_ids": self.subjects,
+            "destinations": self.destinations,
+            "requesters": requesters,
+            "text": self.text(),
+        })
+        .to_string()
+    }
+
     fn text(&self) -> String {
         let about = self.first.about;
         let what = match (about, self.count) {
@@ -300,7 +340,11 @@ impl Group {
             (_, 1) => "1 item".to_owned(),
             (_, n) => format!("{n} items"),
         };
-        let destinations: Vec<&str> = self.destinations.iter().map(String::as_str).collect();
+        let mut destinations: Vec<&str> = self.destinations.iter().map(String::as_str).collect();
+        if destinations.len() > NAMED_MAX {
+            destinations.truncate(NAMED_MAX);
+            destinations.push("and others");
+        }
         let verb = match (about, self.count) {
             (About::Held, 1) => "is held",
             (About::Held, _) => "are held",
@@ -322,5 +366,94 @@ impl Group {
             about.advice(),
             self.first.subject,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    const ALL: [About; 6] = [
+        About::Held,
+        About::Failed,
+        About::Parked,
+        About::Corrupt,
+        About::Unconfigured,
+        About::Suspended,
+    ];
+
+    fn notice(about: About, reason: &str, n: u128) -> Notice {
+        Notice {
+            id: RequestId(Uuid::from_u128(n)),
+            to: "ops".parse().unwrap(),
+            about,
+            reason: reason.to_owned(),
+            subject: format!("subject-{n}"),
+            destination: format!("d{n}"),
+            requester: Requester::default(),
+        }
+    }
+
+    #[test]
+    fn every_text_says_what_to_do_next_and_none_tells_to_repeat_what_may_have_been_done() {
+        let reasons = Reason::ALL.iter().map(|(name, _)| *name);
+        for reason in reasons.chain(["x_own", "the line is torn"]) {
+            for about in ALL {
+                for count in [1, 2, 300] {
+                    let mut merged = Merged::default();
+                    (0..count).for_each(|n| merged.add(&notice(about, reason, n)));
+                    let [group] = &merged.0[..] else {
+                        panic!("one group");
+                    };
+                    let text = group.text();
+                    let what = format!("{about:?} {reason} {count}: {text}");
+                    assert!(
+                        text.contains("tickpost ") || text.contains("Look "),
+                        "{what}"
+                    );
+                    assert!(text.contains(reason), "{what}");
+                    assert!(text.contains("subject-0"), "{what}");
+                    assert!(text.len() < 1000, "{what}");
+                    let lower = text.to_lowercase();
+                    if about == About::Parked || about == About::Corrupt {
+                        assert!(lower.contains("look before you repeat"), "{what}");
+                        for word in ["retry", "try again", "send again", "repeat it"] {
+                            assert!(!lower.contains(word), "{what}");
+                        }
+                    }
+                    let number = count.to_string();
+                    let counted = about == About::Suspended || text.starts_with(&number);
+                    assert!(counted, "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_form_is_the_addresses_and_the_json_holds_the_text() {
+        let mut merged = Merged::default();
+        merged.add(&notice(About::Parked, "interrupted", 1));
+        let mut other = notice(About::Parked, "interrupted", 2);
+        other.to = "phone".parse().unwrap();
+        merged.add(&other);
+        let phone = [other.to];
+        let sent = merged.envelopes(UnixMs(7), &phone);
+        let body = |index: usize| sent[index].request.body_bytes().unwrap().unwrap();
+        assert_eq!(
+            sent[0].request.content_type.as_deref(),
+            Some("application/json")
+        );
+        assert_eq!(
+            sent[1].request.content_type.as_deref(),
+            Some("text/plain; charset=utf-8")
+        );
+        let json: serde_json::Value = serde_json::from_slice(&body(0)).unwrap();
+        let text = String::from_utf8(body(1)).unwrap();
+        assert_eq!(json["text"], merged.0[0].text());
+        assert_eq!(text, merged.0[1].text());
+        assert_eq!(merged.envelopes(UnixMs(7), &phone), sent, "the same bytes");
+        let names: Vec<String> = merged.addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["ops", "phone"]);
     }
 }

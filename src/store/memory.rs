@@ -151,8 +151,8 @@ impl Inner {
         }
     }
 
-    fn accept_notices(&mut self, now: UnixMs) -> Result<(), StoreError> {
-        for envelope in std::mem::take(&mut self.notices).envelopes(now) {
+    fn accept_notices(&mut self, now: UnixMs, in_text: &[DestName]) -> Result<(), StoreError> {
+        for envelope in std::mem::take(&mut self.notices).envelopes(now, in_text) {
             let accepted = Event::new(EventKind::Accepted, now, State::Pending);
             match self.accept(envelope, accepted) {
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
@@ -319,9 +319,10 @@ impl Store for MemoryStore {
             });
         }
         inner.locked_by = Some(format!("{} since {}", owner.who, owner.now));
-        inner.accept_notices(owner.now)?;
+        inner.accept_notices(owner.now, owner.told_in_text)?;
         Ok(Box::new(MemorySession {
             store: self,
+            told_in_text: owner.told_in_text.to_vec(),
             own: HashMap::new(),
             next_handle: 0,
             due: HashMap::new(),
@@ -332,6 +333,7 @@ impl Store for MemoryStore {
 
 struct MemorySession<'a> {
     store: &'a MemoryStore,
+    told_in_text: Vec<DestName>,
     /// The claims of this session, by handle.
     own: HashMap<u64, RequestId>,
     next_handle: u64,
@@ -555,12 +557,9 @@ impl Session for MemorySession<'_> {
 
     fn publish(&mut self, now: UnixMs) -> Result<Vec<DestName>, StoreError> {
         let mut inner = self.store.inner.borrow_mut();
-        let envelopes = inner.notices.envelopes(now);
-        inner.accept_notices(now)?;
+        let names = inner.notices.addresses();
+        inner.accept_notices(now, &self.told_in_text)?;
         drop(inner);
-        let mut names: Vec<DestName> = envelopes.into_iter().map(|e| e.destination).collect();
-        names.sort();
-        names.dedup();
         for name in &names {
             self.due.remove(name);
         }
@@ -585,7 +584,7 @@ impl Session for MemorySession<'_> {
         line: Option<&serde_json::Value>,
     ) -> Result<(), StoreError> {
         let mut inner = self.store.inner.borrow_mut();
-        inner.accept_notices(now)?;
+        inner.accept_notices(now, &self.told_in_text)?;
         if let Some(line) = line {
             inner.last_tick = Some(line.clone());
         }

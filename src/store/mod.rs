@@ -523,6 +523,8 @@ pub struct Owner<'a> {
     pub now: UnixMs,
     /// Who is told of files that are set aside.
     pub told_of_corrupt: &'a [DestName],
+    /// Whom notices reach as plain text; all others get JSON.
+    pub told_in_text: &'a [DestName],
 }
 
 /// How much to claim for one destination.

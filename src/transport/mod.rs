@@ -1,12 +1,14 @@
 //! The contract of sending: one recorded attempt is one send, and its phase is told truthfully.
 
 mod body;
+mod command;
 mod http;
 mod networks;
 mod phase;
 mod redact;
 pub mod request;
 pub mod secret;
+mod switch;
 
 use std::fmt;
 use std::io;
@@ -17,7 +19,9 @@ use crate::config::Destination;
 use crate::model::envelope::Envelope;
 use crate::model::outcome::Outcome;
 
+pub use command::CommandRunner;
 pub use http::HttpTransport;
+pub use switch::Switch;
 
 /// One attempt to make.
 #[derive(Clone, Debug)]

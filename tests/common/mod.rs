@@ -95,6 +95,7 @@ pub(crate) fn owner(now: UnixMs) -> Owner<'static> {
         who: "a test",
         now,
         told_of_corrupt: &[],
+        told_in_text: &[],
     }
 }
 

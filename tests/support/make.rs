@@ -48,6 +48,8 @@ pub(crate) fn destination(base_url: &str) -> Destination {
         rate: None,
         proxy: None,
         tls: Tls::default(),
+        notice: tickpost::model::notice::Form::Json,
+        command: None,
         rules: RuleSet::default_only(),
         fingerprint: String::new(),
     }

@@ -18,6 +18,7 @@
 //! nothing else. Tests of JSON need a body that is JSON and whole. A rule without `transport`
 //! never matches an outcome without an answer.
 
+mod command;
 mod lint;
 mod pointer;
 mod read;
@@ -95,6 +96,8 @@ struct Layer {
 pub struct RuleSet {
     /// Without the default table.
     layers: Arc<[Arc<Layer>]>,
+    /// Instead of all rules: a command's exit codes are judged, and no answers.
+    command: bool,
 }
 
 /// One rule for `rules list`.
@@ -134,7 +137,11 @@ impl RuleSet {
             read,
         };
         let layers = Arc::from([Arc::new(layer)]);
-        (Self { layers }, faults)
+        let rules = Self {
+            layers,
+            command: false,
+        };
+        (rules, faults)
     }
 
     /// Only the default table.
@@ -142,6 +149,16 @@ impl RuleSet {
     pub fn default_only() -> Self {
         Self {
             layers: Arc::from([]),
+            command: false,
+        }
+    }
+
+    /// How the command of `[notify]` is judged: by its exit code, and by nothing else.
+    #[must_use]
+    pub fn of_command() -> Self {
+        Self {
+            command: true,
+            ..Self::default_only()
         }
     }
 
@@ -153,6 +170,7 @@ impl RuleSet {
         let layers = self.layers.iter().chain(parent.layers.iter()).cloned();
         Self {
             layers: layers.collect(),
+            command: self.command,
         }
     }
 
@@ -191,6 +209,9 @@ impl RuleSet {
     /// Each rule in the order in which it is tried.
     #[must_use]
     pub fn describe(&self) -> Vec<RuleLine> {
+        if self.command {
+            return command::describe();
+        }
         let mut lines: Vec<RuleLine> = self.own().map(Rule::line).collect();
         if let Some(layer) = self.guard() {
             for (state, reason, when) in [
@@ -225,6 +246,9 @@ impl RuleSet {
 
     /// The verdict of the first rule that matches.
     pub(in crate::model) fn judge(&self, view: &View<'_>) -> Verdict {
+        if self.command {
+            return command::verdict(view);
+        }
         if *view.exchange.outcome == Outcome::Interrupted {
             return plain(INTERRUPTED_RULE, State::Unknown, Reason::INTERRUPTED);
         }

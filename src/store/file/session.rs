@@ -42,6 +42,7 @@ pub(super) struct FileSession<'a> {
     lock: Option<Box<dyn Lock>>,
     now: UnixMs,
     told_of_corrupt: Vec<DestName>,
+    told_in_text: Vec<DestName>,
     journal: Option<Journal>,
     last_segment: u64,
     recorded: Vec<Recorded>,
@@ -80,6 +81,7 @@ impl<'a> FileSession<'a> {
             lock: Some(lock),
             now: owner.now,
             told_of_corrupt: owner.told_of_corrupt.to_vec(),
+            told_in_text: owner.told_in_text.to_vec(),
             journal: None,
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
@@ -270,7 +272,7 @@ impl<'a> FileSession<'a> {
         // Setting aside what is in a notice's way is itself told of.
         while !self.notices.is_empty() {
             let batch = std::mem::take(&mut self.notices);
-            for envelope in batch.envelopes(self.now) {
+            for envelope in batch.envelopes(self.now, &self.told_in_text) {
                 let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
                 let name = envelope.destination.to_string();
                 let (again, accepted_again) = (envelope.clone(), accepted.clone());
@@ -662,10 +664,7 @@ impl Session for FileSession<'_> {
     fn publish(&mut self, now: UnixMs) -> Result<Vec<DestName>, StoreError> {
         self.guard(|session| {
             session.now = now;
-            let envelopes = session.notices.envelopes(now);
-            let mut names: Vec<DestName> = envelopes.into_iter().map(|e| e.destination).collect();
-            names.sort();
-            names.dedup();
+            let names = session.notices.addresses();
             if names.is_empty() {
                 return Ok(names);
             }

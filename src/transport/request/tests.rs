@@ -46,6 +46,8 @@ fn destination(base: &str, place: KeyPlace) -> Destination {
         rate: None,
         proxy: None,
         tls: Tls::default(),
+        notice: crate::model::notice::Form::Json,
+        command: None,
         rules: RuleSet::default_only(),
         fingerprint: String::new(),
     }
