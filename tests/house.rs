@@ -201,6 +201,10 @@ const LONG_FILES: &[(&str, &str)] = &[
         "everything that the lock's owner may do keeps one journal",
     ),
     (
+        "src/store/memory.rs",
+        "one whole store, its session included",
+    ),
+    (
         "src/store/mod.rs",
         "the contract of storage: types, traits and their documentation",
     ),

@@ -28,6 +28,7 @@ use crate::model::ids::DestName;
 use crate::model::key::KeySpec;
 use crate::model::policy::Policy;
 use crate::model::rules::RuleSet;
+use crate::model::tombstone::Retention;
 
 pub use error::{ConfigError, FileFault};
 
@@ -41,6 +42,8 @@ pub struct Config {
     pub path: PathBuf,
     /// `[tick]`.
     pub tick: Tick,
+    /// `[retention]`.
+    pub retention: Retention,
     /// `[limits]`.
     pub limits: Limits,
     /// `[notify]`.

@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -46,6 +46,8 @@ pub struct Meta {
     pub uid: u32,
     /// How many names it has; of a directory on most file systems, 2 and its subdirectories.
     pub nlink: u64,
+    /// How long a file is, in bytes.
+    pub bytes: u64,
 }
 
 /// An open, growing file: the journal.
@@ -105,6 +107,13 @@ pub trait Disk {
     ///
     /// The system's error; `InvalidInput` if it is no regular file or larger.
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>>;
+
+    /// Reads at most `bytes_max` bytes of a regular file from an offset on; nothing at its end.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; `InvalidInput` if it is no regular file.
+    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>>;
 
     /// Makes a new file with these contents and this modification time, and syncs it.
     ///
@@ -295,6 +304,14 @@ impl Disk for RealDisk {
         Ok(bytes)
     }
 
+    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut file = open_regular(path, OpenOptions::new().read(true))?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
         let mut file = OpenOptions::new()
             .write(true)
@@ -412,6 +429,7 @@ impl Disk for RealDisk {
             inode: (meta.dev(), meta.ino()),
             uid: meta.uid(),
             nlink: meta.nlink(),
+            bytes: meta.len(),
         })
     }
 
@@ -458,7 +476,6 @@ impl Lock for RealLock {
     }
 
     fn describe(&mut self, text: &str) -> io::Result<()> {
-        use std::io::{Seek as _, SeekFrom};
         self.0.set_len(0)?;
         self.0.seek(SeekFrom::Start(0))?;
         self.0.write_all(text.as_bytes())

@@ -22,6 +22,7 @@ pub mod layout;
 mod reader;
 mod replay;
 mod session;
+mod tombstones;
 mod window;
 
 use std::ffi::OsStr;
@@ -34,13 +35,16 @@ use uuid::Uuid;
 
 use self::journal::io_error;
 use super::disk::{Disk, Kind, RealDisk};
-use super::{Counts, DestinationHold, Found, Memory, Owner, Scope, Session, Store, StoreError};
+use super::{
+    Counts, DestinationHold, Found, Memory, Owner, Pruned, Scope, Session, Store, StoreError,
+};
 use crate::model::envelope::Envelope;
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
+use crate::model::tombstone::{Retention, Tombstone};
 
 /// The format of the spool that this build writes and reads.
 pub const FORMAT: u32 = 1;
@@ -468,6 +472,14 @@ impl Store for FileStore {
 
     fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError> {
         reader::last_tick(self)
+    }
+
+    fn tombstones(&self, beginning: &str, most: usize) -> Result<Vec<Tombstone>, StoreError> {
+        tombstones::find(self, beginning, most)
+    }
+
+    fn prunable(&self, retention: &Retention, now: UnixMs) -> Result<Pruned, StoreError> {
+        tombstones::prunable(self, retention, now)
     }
 
     fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {

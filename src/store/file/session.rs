@@ -1,6 +1,7 @@
 //! What the owner of the lock does: every move is a journal record first, a rename after.
 
 mod due;
+mod prune;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
@@ -8,7 +9,8 @@ use std::io;
 
 use super::super::disk::{Kind, Lock};
 use super::super::{
-    Claimed, Decision, Found, Interrupted, Memory, Met, Owner, Session, SetAside, StoreError, Want,
+    Claimed, Decision, Found, Interrupted, Memory, Met, Owner, Pruned, Session, SetAside,
+    StoreError, Want,
 };
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
@@ -20,6 +22,7 @@ use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, UnixMs};
+use crate::model::tombstone::Retention;
 
 /// An item in hand: claimed and not settled.
 struct InHand {
@@ -57,6 +60,7 @@ pub(super) struct FileSession<'a> {
     /// Something was written that a sync of the whole file system has not covered.
     dirty: bool,
     poisoned: bool,
+    pruner: prune::Pruner,
 }
 
 /// What reading an item at a place gave.
@@ -92,6 +96,7 @@ impl<'a> FileSession<'a> {
             unusable: HashSet::new(),
             dirty: replayed.last_segment > 0,
             poisoned: false,
+            pruner: prune::Pruner::default(),
         };
         session.displaced(replayed.displaced)?;
         session.guard(|session| session.sweep_unfinished())?;
@@ -622,6 +627,15 @@ impl Session for FileSession<'_> {
             })?;
             session.offer(&places, None, decide)
         })
+    }
+
+    fn prune(
+        &mut self,
+        retention: &Retention,
+        now: UnixMs,
+        items_max: usize,
+    ) -> Result<Pruned, StoreError> {
+        self.guard(|session| session.prune_some(retention, now, items_max))
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
