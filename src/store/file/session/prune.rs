@@ -51,6 +51,12 @@ pub(in super::super) struct Pruner {
     whole: Option<String>,
 }
 
+impl Pruner {
+    fn is_through(&self) -> bool {
+        self.names.is_empty() && self.days.is_empty() && self.logs.is_empty()
+    }
+}
+
 /// A dedupe key's file.
 enum KeyFile {
     /// There is none, or it names another item.
@@ -90,9 +96,7 @@ impl FileSession<'_> {
         if self.pruner.names.is_empty() && self.pruner.days.is_empty() {
             self.forget_some(&mut pruned)?;
         }
-        let pruner = &self.pruner;
-        pruned.left =
-            !(pruner.names.is_empty() && pruner.days.is_empty() && pruner.logs.is_empty());
+        pruned.left = !self.pruner.is_through();
         Ok(pruned)
     }
 
@@ -143,14 +147,9 @@ impl FileSession<'_> {
             kind,
             layout::parse_name(name.to_str().unwrap_or_default()),
         ) {
-            (Kind::File, Some((id, None))) => {
-                if passed.contains(&id) || taken.contains(&id) {
-                } else if ids.len() < NAMES_MAX {
-                    ids.push(id);
-                } else {
-                    more = true;
-                }
-            }
+            (Kind::File, Some((id, None))) if passed.contains(&id) || taken.contains(&id) => {}
+            (Kind::File, Some((id, None))) if ids.len() < NAMES_MAX => ids.push(id),
+            (Kind::File, Some((_, None))) => more = true,
             _ => foreign.push(format!("{dir}/{}", name.display())),
         })?;
         for path in foreign {
@@ -187,21 +186,18 @@ impl FileSession<'_> {
         let mut going = Vec::new();
         let mut asides = self.met.set_aside.len();
         for place in group {
-            match self.look(&place, retention, now)? {
-                Some((tombstone, key)) => {
-                    let line = tombstone.line().map_err(|source| StoreError::Encode {
-                        what: "a tombstone",
-                        source,
-                    })?;
-                    lines.extend(line);
-                    going.push((place, key));
-                }
-                None => {
-                    self.pruner.passed.insert(place.id);
-                    let aside = self.met.set_aside.len();
-                    pruned.kept += u64::from(aside == asides);
-                    asides = aside;
-                }
+            if let Some((tombstone, key)) = self.look(&place, retention, now)? {
+                let line = tombstone.line().map_err(|source| StoreError::Encode {
+                    what: "a tombstone",
+                    source,
+                })?;
+                lines.extend(line);
+                going.push((place, key));
+            } else {
+                self.pruner.passed.insert(place.id);
+                let aside = self.met.set_aside.len();
+                pruned.kept += u64::from(aside == asides);
+                asides = aside;
             }
         }
         if !going.is_empty() {
