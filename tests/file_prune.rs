@@ -360,6 +360,13 @@ fn a_key_goes_with_its_item_unless_somebody_uses_it() {
     assert_eq!(prune(&store, NOW).unwrap(), counts(1, 0, 0));
     assert!(!spool.has(&place) && !spool.has(&key));
 
+    // What is no file is no key.
+    let place = spool.settled(4, State::Confirmed, long_ago(), keyed);
+    fs::create_dir(spool.path(&key)).unwrap();
+    assert_eq!(prune(&store, NOW).unwrap(), counts(1, 0, 0));
+    assert!(!spool.has(&place) && spool.has(&key));
+    fs::remove_dir(spool.path(&key)).unwrap();
+
     // One that names another item by now is that one's.
     let place = spool.settled(2, State::Confirmed, long_ago(), keyed);
     let key = spool.key("k", 3);

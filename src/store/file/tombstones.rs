@@ -150,13 +150,14 @@ impl SettledDay {
 }
 
 /// The days past retention, oldest first, by the names of directories alone. What is neither a
-/// destination nor a day goes to `foreign`.
+/// destination nor a day goes to `foreign`, with why.
 pub(super) fn past_days(
     store: &FileStore,
     retention: &Retention,
     now: UnixMs,
-    foreign: &mut Vec<String>,
+    foreign: &mut Vec<(String, String)>,
 ) -> Result<Vec<SettledDay>, StoreError> {
+    let strange = || "it does not belong here; it was left as it is".to_owned();
     let mut past = Vec::new();
     for state in State::ALL.into_iter().filter(|state| state.is_terminal()) {
         let mut destinations: Vec<DestName> = Vec::new();
@@ -165,11 +166,11 @@ pub(super) fn past_days(
             name.to_str().and_then(|name| name.parse().ok()),
         ) {
             (Kind::Directory, Some(name)) => destinations.push(name),
-            _ => foreign.push(format!("{state}/{}", name.display())),
+            _ => foreign.push((format!("{state}/{}", name.display()), strange())),
         })?;
         for destination in destinations {
             let top = slot_dir(state, destination.as_str(), Slot::Root);
-            store.list(&top, &mut |name, kind| match (
+            let listed = store.list(&top, &mut |name, kind| match (
                 kind,
                 layout::parse_slot(name.to_str().unwrap_or_default()),
             ) {
@@ -182,8 +183,12 @@ pub(super) fn past_days(
                         });
                     }
                 }
-                _ => foreign.push(format!("{top}/{}", name.display())),
-            })?;
+                _ => foreign.push((format!("{top}/{}", name.display()), strange())),
+            });
+            if let Err(error) = listed {
+                // It costs the others nothing that one directory cannot be read.
+                foreign.push((top, error.to_string()));
+            }
         }
     }
     past.sort();

@@ -17,7 +17,7 @@ use super::super::journal::io_error;
 use super::super::layout::{self, Place, Slot};
 use super::super::reader;
 use super::super::tombstones::{self, LogReader, SettledDay};
-use super::{FileSession, Got, is_loop};
+use super::{FileSession, Got};
 use crate::model::envelope::sha256_hex;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::time::UnixMs;
@@ -86,7 +86,7 @@ impl FileSession<'_> {
         let mut pruned = Pruned::default();
         let mut looks = 0;
         while looks < items_max {
-            let group = self.next_group((items_max - looks).min(GROUP_ITEMS))?;
+            let group = self.next_group((items_max - looks).min(GROUP_ITEMS));
             if group.is_empty() {
                 break;
             }
@@ -104,13 +104,15 @@ impl FileSession<'_> {
         let logs = tombstones::days(self.store)?;
         if let Some(last) = logs.last() {
             // A session that died may have left bodies and keys of its last group.
-            let group = tombstones::tail(self.store, *last, GROUP_ITEMS)?;
-            self.finish(&group)?;
+            match tombstones::tail(self.store, *last, GROUP_ITEMS) {
+                Ok(group) => self.finish(&group)?,
+                Err(error) => self.foreign(&tombstones::log_of(*last), &error.to_string()),
+            }
         }
         let mut foreign = Vec::new();
         self.pruner.days = tombstones::past_days(self.store, retention, now, &mut foreign)?.into();
-        for path in foreign {
-            self.foreign(&path, "it does not belong here; it was left as it is");
+        for (path, why) in foreign {
+            self.foreign(&path, &why);
         }
         let forgotten = |day: &UnixMs| retention.is_forgotten(*day, now);
         self.pruner.logs = logs.into_iter().filter(forgotten).collect();
@@ -119,7 +121,7 @@ impl FileSession<'_> {
     }
 
     /// The next items past retention, of one or more days.
-    fn next_group(&mut self, items_max: usize) -> Result<Vec<Place>, StoreError> {
+    fn next_group(&mut self, items_max: usize) -> Vec<Place> {
         let mut group = Vec::new();
         while group.len() < items_max {
             if let Some(place) = self.pruner.names.pop_front() {
@@ -129,21 +131,22 @@ impl FileSession<'_> {
             let Some(day) = self.pruner.days.pop_front() else {
                 break;
             };
-            self.list_day(&day, group.as_slice())?;
+            self.list_day(&day, &group);
         }
-        Ok(group)
+        group
     }
 
     /// Reads the names of a day. If there are more than are held at once, the day's turn comes
     /// again.
-    fn list_day(&mut self, day: &SettledDay, taken: &[Place]) -> Result<(), StoreError> {
+    fn list_day(&mut self, day: &SettledDay, taken: &[Place]) {
         let dir = day.dir();
-        let taken: HashSet<RequestId> = taken.iter().map(|place| place.id).collect();
+        let taken = taken.iter().filter(|place| place.dir() == dir);
+        let taken: HashSet<RequestId> = taken.map(|place| place.id).collect();
         let mut ids = Vec::new();
         let mut more = false;
         let mut foreign = Vec::new();
         let passed = &self.pruner.passed;
-        self.store.list(&dir, &mut |name, kind| match (
+        let listed = self.store.list(&dir, &mut |name, kind| match (
             kind,
             layout::parse_name(name.to_str().unwrap_or_default()),
         ) {
@@ -151,7 +154,11 @@ impl FileSession<'_> {
             (Kind::File, Some((id, None))) if ids.len() < NAMES_MAX => ids.push(id),
             (Kind::File, Some((_, None))) => more = true,
             _ => foreign.push(format!("{dir}/{}", name.display())),
-        })?;
+        });
+        if let Err(error) = listed {
+            self.foreign(&dir, &error.to_string());
+            return;
+        }
         for path in foreign {
             self.foreign(&path, "it does not belong here; it was left as it is");
         }
@@ -172,7 +179,6 @@ impl FileSession<'_> {
         if more {
             self.pruner.days.push_front(day.clone());
         }
-        Ok(())
     }
 
     fn prune_group(
@@ -265,11 +271,16 @@ impl FileSession<'_> {
             {
                 return Ok(KeyFile::None);
             }
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput || is_loop(&error) => {
+            Err(error) => {
+                let kind = self.store.disk.stat(&path).map(|meta| meta.kind);
                 self.foreign(&relative, &format!("{error}; it was left as it is"));
-                return Ok(KeyFile::None);
+                // What is no file is no key. One that is out of reach just now keeps its item.
+                return Ok(if matches!(kind, Ok(Kind::File)) {
+                    KeyFile::Busy
+                } else {
+                    KeyFile::None
+                });
             }
-            Err(source) => return Err(io_error("lock", &path, source)),
         };
         let own = lock
             .inode()
@@ -282,7 +293,10 @@ impl FileSession<'_> {
         let bytes = match self.store.disk.read(&path, KEY_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(KeyFile::None),
-            Err(source) => return Err(io_error("read", &path, source)),
+            Err(error) => {
+                self.foreign(&relative, &format!("{error}; it was left as it is"));
+                return Ok(KeyFile::Busy);
+            }
         };
         let named = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
         let id = tombstone.request_id.to_string();
@@ -369,7 +383,16 @@ impl FileSession<'_> {
             .log
             .take()
             .unwrap_or_else(|| LogReader::new(day));
-        if let Some(part) = log.next(self.store, |_| true)? {
+        let part = match log.next(self.store, |_| true) {
+            Ok(part) => part,
+            Err(error) => {
+                // It costs the others nothing that one cannot be read.
+                self.foreign(&tombstones::log_of(day), &error.to_string());
+                self.pruner.logs.pop_front();
+                return Ok(());
+            }
+        };
+        if let Some(part) = part {
             self.finish(&part)?;
             let mut any = false;
             for tombstone in &part {
