@@ -414,3 +414,55 @@ fn a_body_that_is_not_what_was_accepted_is_never_sent() {
     }
     assert_eq!(receiver.arrivals().len(), 0);
 }
+
+#[test]
+fn a_pruned_item_frees_its_key_and_keeps_its_id() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    let own = ["--request-id", ID, "--key", "k", "--data", "a"];
+    let first = bench.enqueue("shop", &own);
+    let minted = bench.enqueue("shop", &["--key", "m", "--data", "a"]);
+    bench.tick();
+    for id in [&first, &minted] {
+        let place = bench.place(id);
+        let day = bench.spool().join("confirmed/shop/20200101");
+        fs::create_dir_all(&day).unwrap();
+        let text = fs::read_to_string(bench.spool().join(&place)).unwrap();
+        let day_name = place.split('/').nth(2).unwrap();
+        let (year, rest) = day_name.split_at(4);
+        let (month, date) = rest.split_at(2);
+        let old = text.replace(&format!("{year}-{month}-{date}T"), "2020-01-01T");
+        // The envelope's hash is of the line as it is now.
+        let mut lines = old.lines();
+        let line = lines.next().unwrap();
+        let mut accepted: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+        accepted["envelope_sha256"] = sha256_hex(line.as_bytes()).into();
+        let rest: String = lines.map(|line| format!("{line}\n")).collect();
+        fs::write(
+            day.join(format!("{id}.jsonl")),
+            format!("{line}\n{accepted}\n{rest}"),
+        )
+        .unwrap();
+        fs::remove_file(bench.spool().join(&place)).unwrap();
+    }
+    let said = bench.json(&["prune"]);
+    assert_eq!(said["pruned"], 2, "{said}");
+    // An id is never given twice.
+    for id in [ID, &minted] {
+        let again = ["-q", "enqueue", "shop", "--request-id", id, "--data", "a"];
+        bench
+            .run(&again)
+            .code(65)
+            .says("is pruned")
+            .prints_nothing();
+    }
+    // A key is free again.
+    let again = bench.enqueue("shop", &["--key", "m", "--data", "b"]);
+    assert_ne!(again, minted);
+    // Also if the pruning died before the key was gone.
+    let kept = json!({"request_id": minted, "body_sha256": sha256_hex(b"a")});
+    fs::write(key_file(&bench, "shop", "k"), kept.to_string()).unwrap();
+    let third = bench.enqueue("shop", &["--key", "k", "--data", "a"]);
+    assert_ne!(third, minted);
+    assert_eq!(bench.enqueue("shop", &["--key", "k", "--data", "a"]), third);
+}

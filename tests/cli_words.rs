@@ -12,7 +12,7 @@ use bench::Bench;
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// Every command of this version but `demo`.
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 17] = [
     &["init"],
     &["enqueue"],
     &["tick"],
@@ -24,6 +24,7 @@ const COMMANDS: [&[&str]; 16] = [
     &["cancel"],
     &["retry"],
     &["resolve"],
+    &["prune"],
     &["rules"],
     &["rules", "test"],
     &["rules", "list"],

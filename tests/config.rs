@@ -12,6 +12,7 @@ use tickpost::model::ids::DestName;
 use tickpost::model::key::{KeyFormat, KeyPlace};
 use tickpost::model::notice::Form;
 use tickpost::model::policy::{Dedupe, OnUnknown, Stale};
+use tickpost::model::tombstone::Retention;
 
 /// Loads a configuration of these files; the first is the main one.
 fn load(files: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -67,6 +68,7 @@ fn an_empty_file_is_a_configuration() {
     assert_eq!(config.tick.max_runtime_ms, 50_000);
     assert_eq!(config.tick.concurrency, 32);
     assert_eq!(config.tick.grace_ms, None);
+    assert_eq!(config.retention, Retention::default());
     assert_eq!(config.limits.max_body_bytes, 1_048_576);
     assert!(config.notify.destinations.is_empty());
     let on = config.notify.on;
@@ -324,7 +326,11 @@ fn faults_outside_of_destinations() {
             ("[limits]\nmax_body = \"1M\"", 2, "`1M`, which is no size", "MiB"),
             ("[limits]\nmax_items = 0", 2, "limits.max_items is out of bounds", "from 1"),
             ("[limits]\nmin_free = \"much\"", 2, "`much`, which is no size", "MiB"),
-            ("[retention]\nconfirmed = \"7d\"", 1, "retention is not in this version yet", "remove"),
+            ("[retention]\nconfirmed = 7", 2, "retention.confirmed is a bare number", "\"5s\""),
+            ("[retention]\nfailed = \"long\"", 2, "`long`, which is no duration", "1h 30m"),
+            ("[retention]\ntombstones = \"23h\"", 2, "retention.tombstones is too short", "at least"),
+            ("[retention]\nheld = \"7d\"", 2, "unknown key `held` in retention", "known are: confirmed failed tombstones"),
+            ("retention = \"7d\"", 1, "must be a table, not a string", "[retention]"),
             ("[metrics]\nfile = \"x\"", 1, "metrics is not in this version yet", "remove"),
             ("[report]", 1, "report is not in this version yet", "remove"),
             ("[notify]\ncommand = \"mail -s x\"", 2, "notify.command is a string", "as a list"),
@@ -752,6 +758,7 @@ fn the_sample_loads_with_every_setting_in_force_and_shows_the_defaults() {
     assert_eq!(sample.tick.max_runtime_ms, empty.tick.max_runtime_ms);
     assert_eq!(sample.tick.concurrency, empty.tick.concurrency);
     assert_eq!(sample.tick.grace_ms, Some(65_000));
+    assert_eq!(sample.retention, empty.retention);
     assert_eq!(sample.limits, empty.limits);
     assert_eq!(sample.notify.on, empty.notify.on);
     assert_eq!(sample.store, empty.store);

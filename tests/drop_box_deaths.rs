@@ -92,6 +92,9 @@ impl Disk for MortalDisk {
     fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
         QuickDisk.read_with_meta(path, bytes_max)
     }
+    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        QuickDisk.read_part(path, from, bytes_max)
+    }
     fn sync_file(&self, _: &Path) -> io::Result<()> {
         self.write()
     }

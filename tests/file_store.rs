@@ -1316,6 +1316,9 @@ impl Disk for FaultDisk {
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         QuickDisk.read(path, bytes_max)
     }
+    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        QuickDisk.read_part(path, from, bytes_max)
+    }
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
         self.call("create", path)?;
         QuickDisk.create(path, bytes, mtime)

@@ -17,6 +17,7 @@ use tickpost::model::outcome::OutcomeKind;
 use tickpost::model::reason::Reason;
 use tickpost::model::state::State;
 use tickpost::model::time::UnixMs;
+use tickpost::model::tombstone::Retention;
 use tickpost::store::file::FileStore;
 use tickpost::store::file::journal;
 use tickpost::store::{
@@ -270,6 +271,21 @@ fn the_small_files_shown_can_be_read() {
 
     let tick: serde_json::Value = serde_json::from_str(block("### log/ticks-DAY.jsonl")).unwrap();
     assert_eq!(tick["stopped_by"], "done");
+}
+
+#[test]
+fn the_tombstone_shown_is_the_tombstone_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("spool");
+    let (store, _) = story(&root);
+    let now = at("2026-12-07T00:00:30.000Z");
+    let mut session = lock(&store, now);
+    let pruned = session.prune(&Retention::default(), now, 10).unwrap();
+    assert_eq!(pruned.items, 1);
+    session.close(now, None).unwrap();
+    let written = fs::read_to_string(root.join("log/pruned-20261207.jsonl")).unwrap();
+    let shown = block("### log/pruned-DAY.jsonl");
+    assert_eq!(format!("{shown}\n"), written);
 }
 
 #[test]

@@ -15,10 +15,11 @@ use tickpost::model::notice::{IDS_MAX, Notice};
 use tickpost::model::reason::Reason;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
+use tickpost::model::tombstone::{Retention, Tombstone};
 use tickpost::store::file::FileStore;
 use tickpost::store::memory::MemoryStore;
 use tickpost::store::{
-    Claimed, Decision, DestinationHold, Found, Interrupted, Memory, Scope, Session, Store,
+    Claimed, Decision, DestinationHold, Found, Interrupted, Memory, Pruned, Scope, Session, Store,
     StoreError, Suspension,
 };
 
@@ -152,6 +153,10 @@ for_each_store! {
     destination_holds
     memory_is_kept
     the_last_tick
+    pruning_keeps_what_became_of_an_item
+    pruning_goes_in_steps
+    what_waits_is_never_pruned
+    tombstones_are_forgotten_in_their_turn
 }
 
 fn ids(claims: &[Claimed]) -> Vec<RequestId> {
@@ -921,6 +926,96 @@ fn the_last_tick(bench: &Bench) {
     }
     bench.lock(NOW).close(NOW, None).unwrap();
     assert_eq!(bench.store.last_tick().unwrap().unwrap()["attempts"], 3);
+}
+
+/// The first instant at which what was confirmed at [`NOW`] is past the usual retention.
+fn over() -> UnixMs {
+    NOW.day().plus(8 * DAY_MS)
+}
+
+fn prune(bench: &Bench, now: UnixMs, items_max: usize) -> Pruned {
+    let mut session = bench.lock(now);
+    let pruned = session.prune(&Retention::default(), now, items_max);
+    session.close(now, None).unwrap();
+    pruned.unwrap()
+}
+
+fn pruning_keeps_what_became_of_an_item(bench: &Bench) {
+    let store = &bench.store;
+    put(bench, 1, State::Confirmed, None);
+    put(bench, 2, State::Failed, None);
+    let item = bench.read(id(1)).1;
+    assert_eq!(prune(bench, over().minus(1), 10), Pruned::default());
+    assert_eq!(store.tombstone(id(1)).unwrap(), None);
+
+    let one = Pruned {
+        items: 1,
+        ..Pruned::default()
+    };
+    let planned = store.prunable(&Retention::default(), over()).unwrap();
+    assert_eq!(planned, one);
+    assert_eq!(prune(bench, over(), 10), one);
+    assert!(store.find(id(1)).unwrap().is_none());
+    let kept = store.tombstone(id(1)).unwrap();
+    assert_eq!(kept, Tombstone::of(&item, over()));
+    assert_eq!(kept.as_ref().unwrap().state, State::Confirmed);
+    let beginning = &id(1).to_string()[..8];
+    assert_eq!(store.tombstones(beginning, 5).unwrap(), kept.as_slice());
+    assert!(store.tombstones(beginning, 0).unwrap().is_empty());
+
+    assert_eq!(bench.find(2).state, State::Failed, "kept for longer");
+    assert_eq!(prune(bench, NOW.day().plus(91 * DAY_MS), 10), one);
+    assert!(store.tombstone(id(2)).unwrap().is_some());
+    assert_eq!(store.tombstones(beginning, 5).unwrap().len(), 2);
+    assert_eq!(store.tombstones(beginning, 1).unwrap().len(), 1);
+}
+
+fn pruning_goes_in_steps(bench: &Bench) {
+    for n in 1..=5 {
+        put(bench, n, State::Confirmed, None);
+    }
+    let mut session = bench.lock(over());
+    let mut steps = Vec::new();
+    loop {
+        let step = session.prune(&Retention::default(), over(), 2).unwrap();
+        steps.push(step.items);
+        if !step.left {
+            break;
+        }
+    }
+    session.close(over(), None).unwrap();
+    assert_eq!(steps, [2, 2, 1]);
+    assert!(bench.scan(&Scope::default()).is_empty());
+}
+
+fn what_waits_is_never_pruned(bench: &Bench) {
+    put(bench, 1, State::Held, None);
+    put(bench, 2, State::Unknown, None);
+    put(bench, 3, State::Unknown, Some(NOW.plus(MINUTE)));
+    bench.accept(4, |_| {});
+    let late = NOW.plus(4000 * DAY_MS);
+    assert_eq!(prune(bench, late, 10), Pruned::default());
+    assert_eq!(bench.scan(&Scope::default()).len(), 4);
+}
+
+fn tombstones_are_forgotten_in_their_turn(bench: &Bench) {
+    put(bench, 1, State::Confirmed, None);
+    prune(bench, over(), 10);
+    let year = over().day().plus(DAY_MS + 31_557_600_000);
+    assert_eq!(prune(bench, year.minus(1), 10), Pruned::default());
+    assert!(bench.store.tombstone(id(1)).unwrap().is_some());
+    let mut session = bench.lock(year);
+    let mut files = 0;
+    loop {
+        let step = session.prune(&Retention::default(), year, 10).unwrap();
+        files += step.tombstone_files;
+        if !step.left {
+            break;
+        }
+    }
+    session.close(year, None).unwrap();
+    assert_eq!(files, 1);
+    assert_eq!(bench.store.tombstone(id(1)).unwrap(), None);
 }
 
 /// What may happen to a store, by chance.

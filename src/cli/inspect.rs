@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::exit::CliError;
 use super::output::{self, style_of};
-use super::select::{self, Filters};
-use super::{Context, times};
+use super::select::{self, Filters, Located};
+use super::{Context, prune, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::model::envelope::{BODIES, Body};
 use crate::model::ids::DestName;
@@ -253,8 +253,12 @@ pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()
     let root = PathBuf::from(context.whole_root());
     let mut missing = Vec::new();
     for text in select::ids(&arguments.ids)? {
-        let found = match select::find(&store, &text) {
-            Ok(found) => found,
+        let found = match select::locate(&store, &text) {
+            Ok(Located::Found(found)) => found,
+            Ok(Located::Pruned(tombstone)) => {
+                prune::show(context, &tombstone)?;
+                continue;
+            }
             // One that is missing hides none of the others.
             Err(error) => match error.downcast_ref::<CliError>() {
                 Some(CliError::NoInput(why)) => {

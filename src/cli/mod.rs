@@ -9,6 +9,7 @@ mod init;
 mod inspect;
 mod moves;
 mod output;
+mod prune;
 mod rules;
 mod select;
 mod tick;
@@ -101,6 +102,8 @@ enum Command {
     Retry(moves::RetryArgs),
     /// Say what became of unknown items
     Resolve(moves::ResolveArgs),
+    /// Delete settled items that are past retention; what became of them stays known
+    Prune(prune::PruneArgs),
     /// Look at the rules that judge answers
     #[command(subcommand)]
     Rules(rules::RulesCommand),
@@ -161,6 +164,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Cancel(arguments) => moves::cancel(context, &arguments),
         Command::Retry(arguments) => moves::retry(context, &arguments),
         Command::Resolve(arguments) => moves::resolve(context, &arguments),
+        Command::Prune(arguments) => prune::run(context, &arguments),
         Command::Rules(command) => rules::run(context, &command),
         Command::Config(command) => config::run(context, &command),
         Command::Demo(arguments) => demo::run(context, &arguments),

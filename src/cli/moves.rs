@@ -217,7 +217,8 @@ fn whole_destination(targets: &Targets) -> bool {
 struct Done {
     moved: Vec<RequestId>,
     refused: Vec<(RequestId, Refused)>,
-    missing: Vec<String>,
+    /// With why.
+    missing: Vec<(String, String)>,
     unread: Vec<(RequestId, String)>,
     new_ids: Vec<(RequestId, RequestId)>,
 }
@@ -269,7 +270,7 @@ fn meant(
             Ok(found) if !seen.insert(found.id) => {}
             Ok(found) => all.push(found),
             Err(error) => match error.downcast_ref::<CliError>() {
-                Some(CliError::NoInput(_)) => done.missing.push(text),
+                Some(CliError::NoInput(why)) => done.missing.push((text, why.clone())),
                 _ => return Err(error),
             },
         }
@@ -491,7 +492,7 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
             "request_ids": done.moved,
             "new": new,
             "refused": refused,
-            "missing": done.missing,
+            "missing": done.missing.iter().map(|(text, _)| text).collect::<Vec<_>>(),
             "unread": unread,
             "dry_run": targets.dry_run,
         }))?;
@@ -528,13 +529,17 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
         for (id, why) in &done.unread {
             out.say(&format!("{id}: {why}"));
         }
-        for text in &done.missing {
-            out.say(&format!("{text}: there is no such item in this spool"));
+        for (_, why) in &done.missing {
+            out.say(why);
         }
     }
     let nothing_else = done.moved.is_empty() && done.refused.is_empty() && done.unread.is_empty();
     if !done.missing.is_empty() && nothing_else {
-        return Err(CliError::NoInput("none of these items is in this spool".to_owned()).into());
+        let why = match done.missing.as_slice() {
+            [(_, why)] if out.json => why.clone(),
+            _ => "none of these items is in this spool".to_owned(),
+        };
+        return Err(CliError::NoInput(why).into());
     }
     match done.refused.len() + done.missing.len() + done.unread.len() {
         0 => Ok(()),

@@ -12,6 +12,7 @@ use crate::model::item::Item;
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
+use crate::model::tombstone::Tombstone;
 use crate::store::file::FileStore;
 use crate::store::{Found, Scope, Store, StoreError};
 use crate::view::item::Row;
@@ -207,8 +208,35 @@ pub(super) fn ids(arguments: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(ids)
 }
 
-/// Finds an item by its id, or by the beginning of it.
+/// What an id, or the beginning of one, leads to.
+pub(super) enum Located {
+    /// An item.
+    Found(Found),
+    /// An item that was pruned.
+    Pruned(Box<Tombstone>),
+}
+
+/// Finds an item by its id, or by the beginning of it. One that was pruned is none.
 pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
+    match locate(store, text)? {
+        Located::Found(found) => Ok(found),
+        Located::Pruned(tombstone) => Err(CliError::NoInput(pruned_words(&tombstone)).into()),
+    }
+}
+
+/// What is to be said to somebody who wants a pruned item.
+fn pruned_words(tombstone: &Tombstone) -> String {
+    format!(
+        "item `{}` was {} and was pruned on {}; `tickpost show {}` prints what is kept of it",
+        tombstone.request_id,
+        tombstone.state,
+        times::local(tombstone.pruned_at),
+        tombstone.request_id,
+    )
+}
+
+/// Finds an item, or what is kept of a pruned one, by its id or by the beginning of it.
+pub(super) fn locate(store: &FileStore, text: &str) -> anyhow::Result<Located> {
     // Other programs print the same id in capitals.
     let text = text.to_ascii_lowercase();
     let text = text.as_str();
@@ -224,7 +252,13 @@ pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
         })
     };
     if let Ok(id) = text.parse::<RequestId>() {
-        return Ok(store.find(id)?.ok_or_else(missing)?);
+        if let Some(found) = store.find(id)? {
+            return Ok(Located::Found(found));
+        }
+        return Ok(match store.tombstone(id)? {
+            Some(tombstone) => Located::Pruned(Box::new(tombstone)),
+            None => return Err(missing().into()),
+        });
     }
     let is_prefix = !text.is_empty()
         && text
@@ -244,16 +278,46 @@ pub(super) fn find(store: &FileStore, text: &str) -> anyhow::Result<Found> {
         Ok(())
     })?;
     match hits.len() {
-        0 => Err(missing().into()),
-        1 => hits.pop().ok_or_else(|| missing().into()),
+        0 => {
+            let mut pruned = store.tombstones(text, NAMED_MAX + 1)?;
+            match pruned.len() {
+                0 => Err(missing().into()),
+                1 => pruned
+                    .pop()
+                    .map(|tombstone| Located::Pruned(Box::new(tombstone)))
+                    .ok_or_else(|| missing().into()),
+                n if n > NAMED_MAX => Err(several(text, "many", ids_of(&pruned))),
+                n => Err(several(text, &n.to_string(), ids_of(&pruned))),
+            }
+        }
+        1 => hits
+            .pop()
+            .map(Located::Found)
+            .ok_or_else(|| missing().into()),
         n => {
-            let some: Vec<String> = hits.iter().take(5).map(|hit| hit.id.to_string()).collect();
-            let more = if n > some.len() { ", …" } else { "" };
-            Err(CliError::Usage(format!(
-                "`{text}` is the beginning of {n} request ids, give more of it: {}{more}",
-                some.join(", ")
-            ))
-            .into())
+            let ids = hits.iter().map(|hit| hit.id).collect();
+            Err(several(text, &n.to_string(), ids))
         }
     }
+}
+
+/// How many of several ids are named.
+const NAMED_MAX: usize = 5;
+
+fn ids_of(pruned: &[Tombstone]) -> Vec<RequestId> {
+    pruned.iter().map(|t| t.request_id).collect()
+}
+
+fn several(text: &str, count: &str, ids: Vec<RequestId>) -> anyhow::Error {
+    let more = if ids.len() > NAMED_MAX { ", …" } else { "" };
+    let some: Vec<String> = ids
+        .into_iter()
+        .take(NAMED_MAX)
+        .map(|id| id.to_string())
+        .collect();
+    CliError::Usage(format!(
+        "`{text}` is the beginning of {count} request ids, give more of it: {}{more}",
+        some.join(", ")
+    ))
+    .into()
 }

@@ -183,6 +183,7 @@ fn print_report(context: &Context, report: &Report) -> anyhow::Result<()> {
         (report.released, "released"),
         (report.corrupt, "set aside as corrupt"),
         (report.left, "left for the next tick"),
+        (report.pruned, "pruned"),
     ] {
         if count > 0 {
             parts.push(format!("{count} {word}"));

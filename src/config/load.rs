@@ -177,6 +177,7 @@ fn check(path: &Path, sources: &[Source], faults: Vec<FileFault>) -> Result<Conf
     Ok(Config {
         path: path.to_owned(),
         tick: general.tick,
+        retention: general.retention,
         limits: general.limits,
         notify: general.notify,
         store: general.store,

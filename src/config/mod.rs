@@ -30,6 +30,7 @@ use crate::model::key::KeySpec;
 use crate::model::notice::Form;
 use crate::model::policy::Policy;
 use crate::model::rules::RuleSet;
+use crate::model::tombstone::Retention;
 
 pub use error::{ConfigError, FileFault};
 
@@ -46,6 +47,8 @@ pub struct Config {
     pub path: PathBuf,
     /// `[tick]`.
     pub tick: Tick,
+    /// `[retention]`.
+    pub retention: Retention,
     /// `[limits]`.
     pub limits: Limits,
     /// `[notify]`.

@@ -1,4 +1,5 @@
-//! The sections that are not destinations: `[tick]`, `[retry]`, `[limits]`, `[notify]`, `[store]`.
+//! The sections that are not destinations: `[tick]`, `[retry]`, `[retention]`, `[limits]`,
+//! `[notify]`, `[store]`.
 
 use std::ops::Range;
 
@@ -6,6 +7,8 @@ use super::reader::{Section, Value};
 use super::{Limits, Notify, NotifyCommand, NotifyOn, Store, Tick, command};
 use crate::model::ids::DestName;
 use crate::model::policy::Backoff;
+use crate::model::time::DAY_MS;
+use crate::model::tombstone::Retention;
 
 /// More at once than a tick could keep apart; also far below what a semaphore can count.
 pub(super) const CONCURRENCY_MAX: u32 = 65_536;
@@ -66,6 +69,7 @@ impl Default for Limits {
 pub(super) struct General {
     pub(super) tick: Tick,
     pub(super) retry: Retry,
+    pub(super) retention: Retention,
     pub(super) limits: Limits,
     pub(super) notify: Notify,
     /// Where the names in `notify.destinations` stand, to check them when all are known.
@@ -85,6 +89,9 @@ pub(super) fn read(root: &mut Section<'_>) -> General {
     if let Some(section) = table(root, "retry") {
         general.retry = retry(section, &general.retry);
     }
+    if let Some(section) = table(root, "retention") {
+        general.retention = retention(section);
+    }
     if let Some(section) = table(root, "limits") {
         general.limits = limits(section);
     }
@@ -96,7 +103,7 @@ pub(super) fn read(root: &mut Section<'_>) -> General {
     if let Some(section) = table(root, "store") {
         general.store = store(section);
     }
-    for key in ["retention", "metrics", "report"] {
+    for key in ["metrics", "report"] {
         root.not_yet(key, NOT_YET);
     }
     general
@@ -140,6 +147,18 @@ pub(super) fn retry(mut section: Section<'_>, usual: &Retry) -> Retry {
     };
     section.finish();
     retry
+}
+
+fn retention(mut section: Section<'_>) -> Retention {
+    let usual = Retention::default();
+    let retention = Retention {
+        confirmed_ms: duration(&mut section, "confirmed", 0).unwrap_or(usual.confirmed_ms),
+        failed_ms: duration(&mut section, "failed", 0).unwrap_or(usual.failed_ms),
+        // Whoever got an id from us may ask for it; that must be worth trying.
+        tombstones_ms: duration(&mut section, "tombstones", DAY_MS).unwrap_or(usual.tombstones_ms),
+    };
+    section.finish();
+    retention
 }
 
 fn limits(mut section: Section<'_>) -> Limits {

@@ -1,4 +1,5 @@
-//! One tick: recover → take in → wake → due → claim → send → classify → settle, under one lock.
+//! One tick: recover → take in → wake → due → claim → send → classify → settle → prune, under one
+//! lock.
 //!
 //! # Order of writes
 //!
@@ -29,7 +30,7 @@ use std::collections::HashMap;
 use self::attempt::Flight;
 use self::judge::interrupted_event;
 use self::lane::Lane;
-use self::report::{Report, Untold};
+use self::report::{Report, StoppedBy, Untold};
 use crate::clock::Clock;
 use crate::config::{Config, NotifyOn};
 use crate::model::event::Event;
@@ -40,6 +41,13 @@ use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::store::{Owner, Session, SetAside, Store, StoreError};
 use crate::transport::Transport;
+
+/// How many items past retention one tick looks at, at most: pruning is what a tick does with the
+/// time that is left, and must not make it long.
+pub const PRUNE_ITEMS_MAX: usize = 5_000;
+
+/// Between so many of them a tick sees whether it is time to stop.
+const PRUNE_STEP_ITEMS: usize = 256;
 
 /// How a tick is narrowed.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +161,7 @@ impl Tick<'_, '_> {
         self.expire_suspended()?;
         self.tell(begun_ms)?;
         self.remember()?;
+        self.prune(begun_ms)?;
         self.close(begun_ms)
     }
 
@@ -184,6 +193,29 @@ impl Tick<'_, '_> {
         for lane in self.lanes.iter().filter(|lane| lane.changed) {
             self.session
                 .remember(&lane.destination.name, &lane.memory)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a bounded number of what is past retention, if there is time for it, and nothing
+    /// at all by a clock that is not to be trusted.
+    fn prune(&mut self, begun_ms: u64) -> Result<(), StoreError> {
+        if self.suspect || self.report.stopped_by != StoppedBy::Done {
+            return Ok(());
+        }
+        let now = self.now();
+        let mut looks = 0;
+        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none() {
+            let step = PRUNE_STEP_ITEMS.min(PRUNE_ITEMS_MAX - looks);
+            let retention = &self.engine.config.retention;
+            let pruned = self.session.prune(retention, now, step)?;
+            self.report.pruned += pruned.items;
+            if !pruned.left {
+                break;
+            }
+            // A part of an old log of tombstones is a step too, and none of the bound.
+            let looked = pruned.items.saturating_add(pruned.kept);
+            looks = looks.saturating_add(usize::try_from(looked).unwrap_or(step));
         }
         Ok(())
     }

@@ -53,6 +53,8 @@ pub struct Report {
     pub corrupt: u64,
     /// Due items that were not attempted; of a long list, at least so many.
     pub left: u64,
+    /// Settled items past retention that were deleted, tombstones kept.
+    pub pruned: u64,
     /// Why it ended.
     pub stopped_by: StoppedBy,
     /// Why the clock is not trusted, if it is not.
@@ -132,6 +134,7 @@ impl Report {
             failed: 0,
             corrupt: 0,
             left: 0,
+            pruned: 0,
             stopped_by: StoppedBy::Done,
             clock_suspect: None,
             boot_id: None,

@@ -22,3 +22,4 @@ pub mod schedule;
 pub mod settle;
 pub mod state;
 pub mod time;
+pub mod tombstone;

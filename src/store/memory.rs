@@ -6,15 +6,15 @@
 //! was to tell is told by the next one. Nothing outlives the [`MemoryStore`] itself.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{
     Answer, BodyError, Claimed, Counts, Decision, DestinationHold, Dropped, Found, Intake,
-    Interrupted, Memory, Met, NewBody, NewBodyAt, Offer, Owner, Refusal, Room, Scope, Session,
-    Store, StoreError, TakenIn, Want,
+    Interrupted, Memory, Met, NewBody, NewBodyAt, Offer, Owner, Pruned, Refusal, Room, Scope,
+    Session, Store, StoreError, TakenIn, Want,
 };
 use crate::model::envelope::{Body, Envelope};
 use crate::model::event::{Event, EventKind};
@@ -23,6 +23,7 @@ use crate::model::item::{Damage, Item};
 use crate::model::notice::{Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::{UnixMs, id_time};
+use crate::model::tombstone::{Retention, Tombstone, latest_time};
 
 /// A store that is gone with its value.
 #[derive(Debug, Default)]
@@ -41,6 +42,7 @@ struct Inner {
     holds: BTreeMap<String, DestinationHold>,
     last_tick: Option<serde_json::Value>,
     locked_by: Option<String>,
+    tombstones: BTreeMap<RequestId, Tombstone>,
 }
 
 impl MemoryStore {
@@ -120,6 +122,9 @@ impl Inner {
             });
         }
         let id = envelope.request_id;
+        if own_id && self.tombstones.contains_key(&id) {
+            return Ok(Answer::Refused(Refusal::Pruned { id }));
+        }
         if let Some(known) = self.items.get(&id) {
             let same = known.envelope.request.body_sha256 == sum
                 && known.envelope.destination == envelope.destination;
@@ -172,6 +177,24 @@ impl Inner {
                     && !self.claims.contains_key(&item.envelope.request_id)
             })
             .cloned()
+            .collect()
+    }
+
+    /// The settled items that are past retention.
+    fn past(&self, retention: &Retention, now: UnixMs) -> Vec<RequestId> {
+        let is_past = |item: &&Arc<Item>| {
+            let id = item.envelope.request_id;
+            let over = retention.is_over(item.standing().state, latest_time(item), now);
+            over && !self.claims.contains_key(&id)
+        };
+        let past = self.items.values().filter(is_past);
+        past.map(|item| item.envelope.request_id).collect()
+    }
+
+    /// The days of tombstones that are past retention.
+    fn forgotten(&self, retention: &Retention, now: UnixMs) -> BTreeSet<UnixMs> {
+        let days = self.tombstones.values().map(|t| t.pruned_at.day());
+        days.filter(|day| retention.is_forgotten(*day, now))
             .collect()
     }
 
@@ -308,6 +331,25 @@ impl Store for MemoryStore {
 
     fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError> {
         Ok(self.inner.borrow().last_tick.clone())
+    }
+
+    fn tombstones(&self, beginning: &str, most: usize) -> Result<Vec<Tombstone>, StoreError> {
+        let inner = self.inner.borrow();
+        let fits = |tombstone: &&Tombstone| {
+            let id = tombstone.request_id.to_string();
+            id.starts_with(beginning)
+        };
+        let all = inner.tombstones.values().filter(fits);
+        Ok(all.take(most).cloned().collect())
+    }
+
+    fn prunable(&self, retention: &Retention, now: UnixMs) -> Result<Pruned, StoreError> {
+        let inner = self.inner.borrow();
+        Ok(Pruned {
+            items: inner.past(retention, now).len() as u64,
+            tombstone_files: inner.forgotten(retention, now).len() as u64,
+            ..Pruned::default()
+        })
     }
 
     fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {
@@ -541,6 +583,35 @@ impl Session for MemorySession<'_> {
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<u64, StoreError> {
         Ok(self.offer_held(destination, None, usize::MAX, decide))
+    }
+
+    fn prune(
+        &mut self,
+        retention: &Retention,
+        now: UnixMs,
+        items_max: usize,
+    ) -> Result<Pruned, StoreError> {
+        let mut inner = self.store.inner.borrow_mut();
+        let mut pruned = Pruned::default();
+        let past = inner.past(retention, now);
+        for id in past.iter().take(items_max) {
+            let tombstone = inner
+                .items
+                .remove(id)
+                .and_then(|item| Tombstone::of(&item, now));
+            if let Some(tombstone) = tombstone {
+                inner.tombstones.insert(*id, tombstone);
+                pruned.items += 1;
+            }
+        }
+        pruned.left = past.len() > items_max;
+        if !pruned.left {
+            let days = inner.forgotten(retention, now);
+            pruned.tombstone_files = days.len() as u64;
+            let tombstones = &mut inner.tombstones;
+            tombstones.retain(|_, t| !days.contains(&t.pruned_at.day()));
+        }
+        Ok(pruned)
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {

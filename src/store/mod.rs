@@ -30,6 +30,7 @@ use crate::model::notice::Notice;
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
+use crate::model::tombstone::{Retention, Tombstone};
 
 /// Why the store could not do what was asked. Every variant names the path involved.
 #[derive(Debug, thiserror::Error)]
@@ -242,6 +243,12 @@ pub enum Refusal {
     /// Its id belongs to another item.
     #[error("item {id} exists already, with another body or destination; give another id, or none")]
     IdTaken {
+        /// The id.
+        id: RequestId,
+    },
+    /// Its id belongs to an item that was pruned.
+    #[error("item {id} was there and is pruned; give another id, or none")]
+    Pruned {
         /// The id.
         id: RequestId,
     },
@@ -505,6 +512,30 @@ pub trait Store {
     /// The first [`StoreError`] met.
     fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError>;
 
+    /// What is kept of pruned items whose ids begin like this: one an id, at most `most`. An item
+    /// that is still there may have one too; then the item is what counts.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn tombstones(&self, beginning: &str, most: usize) -> Result<Vec<Tombstone>, StoreError>;
+
+    /// What is kept of one pruned item.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn tombstone(&self, id: RequestId) -> Result<Option<Tombstone>, StoreError> {
+        Ok(self.tombstones(&id.to_string(), 1)?.pop())
+    }
+
+    /// How much [`Session::prune`] would look at, by places alone. Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn prunable(&self, retention: &Retention, now: UnixMs) -> Result<Pruned, StoreError>;
+
     /// Becomes the one owner. Does not wait. A dead owner's journal is
     /// replayed before this returns.
     ///
@@ -626,6 +657,20 @@ pub struct Met {
     pub set_aside: Vec<SetAside>,
     /// What does not belong in the spool and was left, in words.
     pub foreign: Vec<String>,
+}
+
+/// What pruning did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Items pruned.
+    pub items: u64,
+    /// Items past retention that were looked at and left: their key is in use just now, or they
+    /// are not what their place says.
+    pub kept: u64,
+    /// Files of tombstones, a UTC day each, that were themselves past retention.
+    pub tombstone_files: u64,
+    /// There is more; prune again.
+    pub left: bool,
 }
 
 /// What the owner of the lock may do.
@@ -750,6 +795,22 @@ pub trait Session {
         destination: &DestName,
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<u64, StoreError>;
+
+    /// Deletes what is past retention: confirmed and failed items, each once its tombstone is
+    /// durable, and then old tombstones. At most `items_max` items are looked at. The days of
+    /// the first call of a session hold for all of it.
+    ///
+    /// Whoever doubts the clock does not call this.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met; the next call of another session goes on from there.
+    fn prune(
+        &mut self,
+        retention: &Retention,
+        now: UnixMs,
+        items_max: usize,
+    ) -> Result<Pruned, StoreError>;
 
     /// Makes everything that was settled durable and visible in its place.
     ///

@@ -132,6 +132,9 @@ impl Disk for QuickDisk {
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         RealDisk.read(path, bytes_max)
     }
+    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        RealDisk.read_part(path, from, bytes_max)
+    }
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
         let mut options = std::fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).open(path)?;

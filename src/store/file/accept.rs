@@ -20,11 +20,12 @@ use super::super::{Answer, NewBodyAt, Offer, Refusal, StoreError};
 use super::journal::io_error;
 use super::keys::{self, Owned, Reservation, disown, known_item, own, remove, rewrite};
 use super::layout::Place;
-use super::{FileStore, census, check_directory};
+use super::{FileStore, census, check_directory, tombstones};
 use crate::model::envelope::{BODIES, Body};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
 use crate::model::state::State;
+use crate::model::time::id_time;
 
 /// How many items are made durable at once.
 const GROUP_ITEMS_MAX: usize = 1000;
@@ -164,18 +165,28 @@ impl Group {
         if members.is_empty() {
             return Ok(());
         }
+        let mut reserved = BTreeSet::new();
         let mut asked = BTreeSet::new();
         for member in &members {
             let names = member.key.iter().chain(&member.own_id);
-            asked.extend(names.filter_map(|name| Some(name.before.as_ref()?.request_id)));
+            reserved.extend(names.filter_map(|name| Some(name.before.as_ref()?.request_id)));
             if member.own_id.is_some() {
                 asked.insert(member.offer.envelope.request_id);
             }
         }
+        asked.extend(&reserved);
         let present = census::present(store, &asked)?;
+        let mut pruned = HashSet::new();
+        for id in asked.iter().filter(|id| !present.contains(id)) {
+            // An id of the caller's own that is not reserved yet was never given here, unless
+            // tickpost made it; and then it carries its time, which tells where to look.
+            if (id_time(*id).is_some() || reserved.contains(id)) && is_pruned(store, *id)? {
+                pruned.insert(*id);
+            }
+        }
         let mut going = Vec::new();
         for mut member in members {
-            match decide(store, &mut member, &present)? {
+            match decide(store, &mut member, &present, &pruned)? {
                 Some(answer) => {
                     if let Some(body) = member.offer.body.take() {
                         store.discard(body);
@@ -198,12 +209,17 @@ impl Group {
     }
 }
 
+fn is_pruned(store: &FileStore, id: RequestId) -> Result<bool, StoreError> {
+    Ok(!tombstones::find(store, &id.to_string(), 1)?.is_empty())
+}
+
 /// Looks at what is known under an offer's names. `None` if it is to be accepted, under the id
 /// that its envelope has then.
 fn decide(
     store: &FileStore,
     member: &mut Member,
     present: &HashSet<RequestId>,
+    pruned: &HashSet<RequestId>,
 ) -> Result<Option<Answer>, StoreError> {
     let own_id = member.offer.own_id;
     let envelope = &mut member.offer.envelope;
@@ -223,9 +239,12 @@ fn decide(
                 }));
             }
             // Whoever reserved it died before the item was there: it is completed.
-            Some(known) if known.body_sha256 == body && !own_id => {
+            Some(known)
+                if known.body_sha256 == body && !own_id && !pruned.contains(&known.request_id) =>
+            {
                 envelope.request_id = known.request_id;
             }
+            // It was to be another item, or the item is pruned and the key about to go.
             Some(_) | None => {
                 let mine = Reservation {
                     request_id: envelope.request_id,
@@ -245,6 +264,14 @@ fn decide(
         body_sha256: body,
         destination: Some(envelope.destination.to_string()),
     };
+    if pruned.contains(&id) {
+        for name in [&member.key, &member.own_id].into_iter().flatten() {
+            if name.fresh {
+                disown(store, name)?;
+            }
+        }
+        return Ok(Some(Answer::Refused(Refusal::Pruned { id })));
+    }
     if !present.contains(&id) {
         if name.before.as_ref() != Some(&mine) && !name.fresh {
             rewrite(store, name, &mine)?;

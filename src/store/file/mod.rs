@@ -25,6 +25,7 @@ pub mod layout;
 mod reader;
 mod replay;
 mod session;
+mod tombstones;
 mod window;
 
 use std::ffi::OsStr;
@@ -40,7 +41,7 @@ use self::journal::io_error;
 use super::disk::{Disk, Kind, RealDisk};
 use super::{
     Answer, BodyError, Counts, DestinationHold, Found, Memory, NewBody, NewBodyAt, Offer, Owner,
-    Room, Scope, Session, Store, StoreError,
+    Pruned, Room, Scope, Session, Store, StoreError,
 };
 use crate::model::envelope::{BODIES, Envelope, hex};
 use crate::model::event::Event;
@@ -48,6 +49,7 @@ use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
+use crate::model::tombstone::{Retention, Tombstone};
 
 /// The format of the spool that this build writes and reads.
 pub const FORMAT: u32 = 1;
@@ -527,6 +529,14 @@ impl Store for FileStore {
 
     fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError> {
         reader::last_tick(self)
+    }
+
+    fn tombstones(&self, beginning: &str, most: usize) -> Result<Vec<Tombstone>, StoreError> {
+        tombstones::find(self, beginning, most)
+    }
+
+    fn prunable(&self, retention: &Retention, now: UnixMs) -> Result<Pruned, StoreError> {
+        tombstones::prunable(self, retention, now)
     }
 
     fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {

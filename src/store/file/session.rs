@@ -2,6 +2,7 @@
 
 mod due;
 mod intake;
+mod prune;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
@@ -9,8 +10,8 @@ use std::io;
 
 use super::super::disk::{Kind, Lock};
 use super::super::{
-    Claimed, Decision, Dropped, Found, Intake, Interrupted, Memory, Met, Owner, Session, SetAside,
-    StoreError, TakenIn, Want,
+    Claimed, Decision, Dropped, Found, Intake, Interrupted, Memory, Met, Owner, Pruned, Session,
+    SetAside, StoreError, TakenIn, Want,
 };
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
@@ -22,6 +23,7 @@ use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, UnixMs};
+use crate::model::tombstone::Retention;
 
 /// An item in hand: claimed and not settled.
 struct InHand {
@@ -60,6 +62,7 @@ pub(super) struct FileSession<'a> {
     /// Something was written that a sync of the whole file system has not covered.
     dirty: bool,
     poisoned: bool,
+    pruner: prune::Pruner,
 }
 
 /// What reading an item at a place gave.
@@ -96,6 +99,7 @@ impl<'a> FileSession<'a> {
             unusable: HashSet::new(),
             dirty: replayed.last_segment > 0,
             poisoned: false,
+            pruner: prune::Pruner::default(),
         };
         session.displaced(replayed.displaced)?;
         session.guard(|session| session.sweep_unfinished())?;
@@ -651,6 +655,15 @@ impl Session for FileSession<'_> {
             })?;
             session.offer(&places, None, decide)
         })
+    }
+
+    fn prune(
+        &mut self,
+        retention: &Retention,
+        now: UnixMs,
+        items_max: usize,
+    ) -> Result<Pruned, StoreError> {
+        self.guard(|session| session.prune_some(retention, now, items_max))
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::super::super::disk::Kind;
-use super::super::super::{Answer, Dropped, Intake, Offer, StoreError, TakenIn};
+use super::super::super::{Answer, Dropped, Intake, Offer, Store as _, StoreError, TakenIn};
 use super::super::journal::io_error;
 use super::super::{accept, census};
 use super::{FileSession, is_loop};
@@ -191,7 +191,12 @@ impl FileSession<'_> {
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<(), StoreError> {
         let begun: BTreeSet<RequestId> = files.iter().filter_map(|file| file.id).collect();
-        let present = census::present(self.store, &begun)?;
+        let mut present = census::present(self.store, &begun)?;
+        for id in &begun {
+            if !present.contains(id) && self.store.tombstone(*id)?.is_some() {
+                present.insert(*id);
+            }
+        }
         let mut renamed = false;
         let mut taking: Vec<DropFile> = Vec::new();
         let mut offers: Vec<Offer> = Vec::new();

@@ -1,0 +1,181 @@
+//! `prune`: everything past retention goes; and what `show` prints of an item that is gone.
+
+use std::sync::atomic::AtomicBool;
+
+use super::exit::CliError;
+use super::output::{self, style_of};
+use super::tick::patiently;
+use super::{Context, times, whoami};
+use crate::clock::{Clock as _, SystemClock};
+use crate::engine;
+use crate::entropy;
+use crate::model::tombstone::Tombstone;
+use crate::store::{Owner, Pruned, SetAside, Store};
+
+/// So many items go between two looks at how far it is.
+const STEP_ITEMS: usize = 4096;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost prune --dry-run")]
+pub(super) struct PruneArgs {
+    /// Only count what would be deleted
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait so many seconds for a running tick
+    #[arg(long, value_name = "SECS", default_value_t = 60)]
+    wait: u64,
+}
+
+pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let store = context.store(&config)?;
+    let clock = SystemClock::new();
+    if arguments.dry_run {
+        let pruned = store.prunable(&config.retention, clock.now())?;
+        if let Some(why) = engine::clock_suspicion(&store, &clock)? {
+            context.out.warn(&format!("nothing would be pruned: {why}"));
+        }
+        return report(context, &pruned, true);
+    }
+    let by = whoami();
+    let who = format!("{by}, process {}", std::process::id());
+    let owner = || Owner {
+        who: &who,
+        now: clock.now(),
+        told_of_corrupt: if config.notify.on.corrupt {
+            &config.notify.destinations
+        } else {
+            &[]
+        },
+        told_in_text: &config.notify.in_text,
+    };
+    let mut session = patiently(
+        arguments.wait.saturating_mul(1000),
+        &AtomicBool::new(false),
+        || store.lock(&owner()),
+    )?;
+    let now = clock.now();
+    let suspicion = engine::clock_suspicion(&store, &clock)?;
+    // What a dead tick was sending is recorded by whoever owns the lock next.
+    engine::recover(
+        session.as_mut(),
+        &store,
+        &config,
+        &mut entropy::jitter,
+        now,
+        suspicion.is_some(),
+        |_, _, _| {},
+    )?;
+    let mut all = Pruned::default();
+    let mut left = suspicion.is_none();
+    while left {
+        let step = session.prune(&config.retention, now, STEP_ITEMS)?;
+        all.items += step.items;
+        all.kept += step.kept;
+        all.tombstone_files += step.tombstone_files;
+        left = step.left;
+    }
+    let met = session.met();
+    let aside = |file: &SetAside| {
+        format!(
+            "{} was set aside as corrupt/{}: {}",
+            file.from, file.name, file.why
+        )
+    };
+    let warnings = met.set_aside.iter().map(aside);
+    for warning in warnings.chain(met.foreign.iter().cloned()) {
+        context.out.warn(&output::plain(&warning));
+    }
+    session.close(now, None)?;
+    report(context, &all, false)?;
+    match suspicion {
+        None => Ok(()),
+        Some(why) => Err(CliError::Partly(format!(
+            "nothing was pruned: {why}; if the clock is right now, the next tick makes it count again"
+        ))
+        .into()),
+    }
+}
+
+fn report(context: &Context, pruned: &Pruned, dry_run: bool) -> anyhow::Result<()> {
+    let out = context.out;
+    if out.json {
+        return out.json(&serde_json::json!({
+            "pruned": pruned.items,
+            "kept": pruned.kept,
+            "tombstone_files": pruned.tombstone_files,
+            "dry_run": dry_run,
+        }));
+    }
+    let count = |n: u64, one: &str, many: &str| {
+        let word = if n == 1 { one } else { many };
+        format!("{n} {word}")
+    };
+    let would = if dry_run { "would be " } else { "" };
+    out.line(&format!(
+        "{} {would}pruned",
+        count(pruned.items, "item", "items")
+    ))?;
+    if pruned.tombstone_files > 0 {
+        let days = count(pruned.tombstone_files, "day", "days");
+        out.line(&format!("tombstones of {days} {would}forgotten"))?;
+    }
+    if pruned.kept > 0 {
+        let items = count(pruned.kept, "item", "items");
+        out.line(&format!(
+            "{items} past retention left: in use just now, or not what the place says; the next time looks again"
+        ))?;
+    }
+    Ok(())
+}
+
+/// What is kept of a pruned item.
+pub(super) fn show(context: &Context, tombstone: &Tombstone) -> anyhow::Result<()> {
+    let out = context.out;
+    let at = tombstone.pruned_at;
+    if out.json {
+        return out.json(&serde_json::json!({
+            "request_id": tombstone.request_id,
+            "state": tombstone.state,
+            "parked": false,
+            "envelope": null,
+            "events": [],
+            "file": null,
+            "next": format!("nothing: it was pruned on {at}"),
+            "pruned": tombstone,
+        }));
+    }
+    let style = style_of(tombstone.state);
+    out.line(&format!(
+        "{}  {style}{}{style:#}, pruned",
+        tombstone.request_id, tombstone.state
+    ))?;
+    let field =
+        |name: &str, value: &str| out.line(&format!("  {name:<12} {}", output::plain(value)));
+    field("destination", tombstone.destination.as_str())?;
+    if let Some(reason) = &tombstone.reason {
+        field("reason", &format!("{reason}: {}", reason.explain()))?;
+    }
+    field("accepted", &times::local(tombstone.enqueued_at))?;
+    field("settled", &times::local(tombstone.settled_at))?;
+    field("pruned", &times::local(at))?;
+    field("attempts", &tombstone.attempts.to_string())?;
+    for (name, value) in [
+        ("principal", &tombstone.principal),
+        ("thread", &tombstone.thread),
+        ("key", &tombstone.key),
+        ("receipt", &tombstone.receipt),
+    ] {
+        if let Some(value) = value {
+            field(name, value)?;
+        }
+    }
+    for (name, value) in &tombstone.labels {
+        field("label", &format!("{name}={value}"))?;
+    }
+    field("body", &format!("SHA-256 {}", tombstone.body_sha256))?;
+    field(
+        "next",
+        "nothing: it was settled, and is gone but for these lines",
+    )
+}
