@@ -424,7 +424,7 @@ fn a_pruned_item_frees_its_key_and_keeps_its_id() {
     let minted = bench.enqueue("shop", &["--key", "m", "--data", "a"]);
     bench.tick();
     for id in [&first, &minted] {
-        let place = bench.place(id);
+        let place = bench.place_of_item(id);
         let day = bench.spool().join("confirmed/shop/20200101");
         fs::create_dir_all(&day).unwrap();
         let text = fs::read_to_string(bench.spool().join(&place)).unwrap();

@@ -759,7 +759,9 @@ fn the_sample_loads_with_every_setting_in_force_and_shows_the_defaults() {
     assert_eq!(sample.tick.concurrency, empty.tick.concurrency);
     assert_eq!(sample.tick.grace_ms, Some(65_000));
     assert_eq!(sample.retention, empty.retention);
-    assert_eq!(sample.limits, empty.limits);
+    assert_eq!(sample.limits.max_body_bytes, empty.limits.max_body_bytes);
+    assert_eq!(sample.limits.min_free_bytes, empty.limits.min_free_bytes);
+    assert_eq!(sample.limits.max_items, Some(1_000_000));
     assert_eq!(sample.notify.on, empty.notify.on);
     assert_eq!(sample.store, empty.store);
     let (command, mut rest): (Vec<_>, Vec<_>) = sample

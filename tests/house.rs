@@ -596,7 +596,7 @@ fn what_is_right_is_left_alone() {
         ),
         ("src/entropy.rs", "fn f() { Uuid::now_v7(); }"),
         (
-            "src/store/disk.rs",
+            "src/store/disk/real.rs",
             "use std::fs::File;\nfn f() { fs2::FileExt::try_lock_exclusive(&a); }",
         ),
         (
