@@ -21,6 +21,9 @@ pub(super) enum CliError {
     /// It was done, but not all of it. Exit code 1.
     #[error("{0}")]
     Partly(String),
+    /// The results say it all: only the exit code is left.
+    #[error("exit code {0}")]
+    Said(u8),
     /// The configuration refers to what cannot be read. Exit code 78.
     #[error("{0}")]
     Config(String),
@@ -36,6 +39,12 @@ pub(super) enum CliError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Whether the results say it all already.
+#[must_use]
+pub(super) fn is_said(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(CliError::Said(_)))
 }
 
 /// The exit code of an error, and what to do next.
@@ -64,6 +73,7 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::Data(_) => (65, None),
         CliError::NoInput(_) => (66, None),
         CliError::Partly(_) => (1, None),
+        CliError::Said(code) => (*code, None),
         CliError::Config(_) => (78, None),
         CliError::Input { source, .. } if source.kind() == ErrorKind::NotFound => (66, None),
         CliError::Input { source, .. } if source.kind() == ErrorKind::PermissionDenied => {

@@ -1,5 +1,6 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
+mod check;
 mod config;
 mod demo;
 mod enqueue;
@@ -8,8 +9,10 @@ mod init;
 mod inspect;
 mod moves;
 mod output;
+mod progress;
 mod rules;
 mod select;
+mod table;
 mod tick;
 mod times;
 
@@ -141,7 +144,9 @@ pub fn main() -> ExitCode {
         Err(_) => anyhow::anyhow!("tickpost has met a bug of its own and stopped"),
     };
     let (code, hint) = exit::judge(&error);
-    context.out.error(&error, hint.as_deref());
+    if !exit::is_said(&error) {
+        context.out.error(&error, hint.as_deref());
+    }
     exit::code(code)
 }
 

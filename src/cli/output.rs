@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use anstyle::{AnsiColor, Style};
 
 use super::exit::CliError;
+use super::table::Table;
 use super::{Color, Global};
 use crate::model::state::State;
 
@@ -37,8 +38,19 @@ impl Output {
 
     /// Prints a line of results.
     pub(super) fn line(self, text: &str) -> anyhow::Result<()> {
+        self.lines([text])
+    }
+
+    /// Prints lines of results.
+    fn lines<'l>(self, texts: impl IntoIterator<Item = &'l str>) -> anyhow::Result<()> {
         let mut out = anstream::AutoStream::auto(io::stdout().lock());
-        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        let print = || {
+            for text in texts {
+                writeln!(out, "{text}")?;
+            }
+            out.flush()
+        };
+        match print() {
             Ok(()) => Ok(()),
             // Whoever read the results has seen enough: `tickpost list | head`.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -49,6 +61,19 @@ impl Output {
     /// Prints a value as one line of JSON.
     pub(super) fn json<T: serde::Serialize>(self, value: &T) -> anyhow::Result<()> {
         self.line(&serde_json::to_string(value)?)
+    }
+
+    /// Prints a table as a result: as wide as the terminal, or in a pipe as wide as it is.
+    pub(super) fn table(self, table: &Table) -> anyhow::Result<()> {
+        let laid = table.lay_out(terminal_width());
+        self.lines(laid.lines.iter().map(String::as_str))?;
+        if !laid.hidden.is_empty() && !self.quiet {
+            self.say(&format!(
+                "the terminal is too narrow for: {}",
+                laid.hidden.join(", ")
+            ));
+        }
+        Ok(())
     }
 
     /// Says something that is no result.
@@ -81,6 +106,14 @@ impl Output {
     }
 }
 
+/// How many columns the terminal has that shows the results. `None` in a pipe, and where the
+/// terminal does not tell.
+fn terminal_width() -> Option<u16> {
+    // Anything else than a terminal has no such size.
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col)
+}
+
 /// How a state is coloured.
 pub(super) fn style_of(state: State) -> Style {
     match state {
@@ -90,33 +123,6 @@ pub(super) fn style_of(state: State) -> Style {
         State::Confirmed => AnsiColor::Green.on_default(),
         State::Failed => AnsiColor::Red.on_default(),
     }
-}
-
-/// Lays rows out in columns, two blanks between.
-pub(super) fn table(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    rows.iter()
-        .map(|row| {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| {
-                    let missing = width.saturating_sub(cell.chars().count());
-                    format!("{cell}{}", " ".repeat(missing))
-                })
-                .collect();
-            cells.join("  ").trim_end().to_owned()
-        })
-        .collect()
 }
 
 /// Text of others without what would steer a terminal.
