@@ -21,6 +21,9 @@ pub(super) enum CliError {
     /// It was done, but not all of it. Exit code 1.
     #[error("{0}")]
     Partly(String),
+    /// It was waited for, and the time is over. Exit code 75.
+    #[error("{0}")]
+    Timeout(String),
     /// The results say it all: only the exit code is left.
     #[error("exit code {0}")]
     Said(u8),
@@ -73,6 +76,7 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::Data(_) => (65, None),
         CliError::NoInput(_) => (66, None),
         CliError::Partly(_) => (1, None),
+        CliError::Timeout(_) => (75, None),
         CliError::Said(code) => (*code, None),
         CliError::Config(_) => (78, None),
         CliError::Input { source, .. } if source.kind() == ErrorKind::NotFound => (66, None),

@@ -15,6 +15,7 @@ mod select;
 mod table;
 mod tick;
 mod times;
+mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -91,6 +92,8 @@ enum Command {
     List(inspect::ListArgs),
     /// Everything of an item: envelope, history, where the file is, what happens next
     Show(inspect::ShowArgs),
+    /// Wait until items are settled, held or parked
+    Wait(wait::WaitArgs),
     /// Hold items back, or with --destination alone the whole destination
     Hold(moves::HoldArgs),
     /// Give held items back, or with --destination alone resume the whole destination
@@ -158,6 +161,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Status(arguments) => inspect::status(context, &arguments),
         Command::List(arguments) => inspect::list(context, &arguments),
         Command::Show(arguments) => inspect::show(context, &arguments),
+        Command::Wait(arguments) => wait::run(context, &arguments),
         Command::Hold(arguments) => moves::hold(context, &arguments),
         Command::Release(arguments) => moves::release(context, &arguments),
         Command::Cancel(arguments) => moves::cancel(context, &arguments),
