@@ -20,7 +20,7 @@ use crate::store::{Found, Scope, Store, StoreError};
 use crate::view::status::{Status, look};
 
 /// How many items that no tick has sorted yet are read to learn when they are due.
-const READS_MAX: usize = 1000;
+pub(super) const READS_MAX: usize = 1000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArgs {

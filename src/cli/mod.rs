@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version are asked for and go to stdout; the rest is usage.
             let code = if error.use_stderr() { 2 } else { 0 };
-            drop(error.print());
+            output::usage(&error, std::env::args_os());
             return exit::code(code);
         }
     };

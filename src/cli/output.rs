@@ -1,8 +1,10 @@
 //! Printing: results to stdout, everything else to stderr.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
+use clap::ValueEnum as _;
 
 use super::exit::CliError;
 use super::table::Table;
@@ -23,12 +25,7 @@ pub(super) struct Output {
 )]
 impl Output {
     pub(super) fn new(global: &Global) -> Self {
-        match global.color {
-            Color::Auto => anstream::ColorChoice::Auto,
-            Color::Always => anstream::ColorChoice::Always,
-            Color::Never => anstream::ColorChoice::Never,
-        }
-        .write_global();
+        choose(global.color);
         Self {
             json: global.json,
             quiet: global.quiet,
@@ -104,6 +101,45 @@ impl Output {
     pub(super) fn is_terminal(self) -> bool {
         io::stdout().is_terminal()
     }
+}
+
+fn choose(color: Color) {
+    match color {
+        Color::Auto => anstream::ColorChoice::Auto,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+}
+
+/// Prints what the command line itself has to say: help, the version, or what is wrong with it.
+/// Its words could not be read, but the wish for colours is kept to all the same.
+pub(super) fn usage(error: &clap::Error, words: impl Iterator<Item = OsString>) {
+    choose(color_wished(words));
+    let text = error.render().ansi().to_string();
+    // There is nobody to tell that nobody can be told.
+    drop(if error.use_stderr() {
+        write!(anstream::AutoStream::auto(io::stderr().lock()), "{text}")
+    } else {
+        write!(anstream::AutoStream::auto(io::stdout().lock()), "{text}")
+    });
+}
+
+fn color_wished(mut words: impl Iterator<Item = OsString>) -> Color {
+    let mut wished = Color::Auto;
+    while let Some(word) = words.next() {
+        let word = word.to_string_lossy();
+        let value = match word.strip_prefix("--color") {
+            Some("") => words.next().map(|next| next.to_string_lossy().into_owned()),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None if word == "--" => break,
+            None => None,
+        };
+        if let Some(color) = value.and_then(|value| Color::from_str(&value, false).ok()) {
+            wished = color;
+        }
+    }
+    wished
 }
 
 /// How many columns the terminal has that shows the results. `None` in a pipe, and where the

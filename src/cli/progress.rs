@@ -3,6 +3,7 @@
 //! It shows after a second, so that what is quick stays quiet, and is gone at the end. In a pipe,
 //! with `--quiet`, `--json` or `--verbose` there is none.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal as _};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
@@ -13,11 +14,15 @@ use crate::clock::{Clock as _, SystemClock};
 /// What takes less time is not shown, in milliseconds.
 const QUIET_MS: u64 = 1000;
 
+/// How often the time in the line is written anew, in milliseconds.
+const REDRAW_MS: u64 = 1000;
+
 /// The line, or nothing where nobody would see it. Dropping it clears the line.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     clock: SystemClock,
+    drawn_ms: Cell<u64>,
 }
 
 impl Progress {
@@ -46,6 +51,7 @@ impl Progress {
         Self {
             bar,
             clock: SystemClock::new(),
+            drawn_ms: Cell::new(0),
         }
     }
 
@@ -65,12 +71,20 @@ impl Progress {
     /// Shows the line as soon as it has taken long enough. To be called now and then while
     /// nothing is counted.
     pub(super) fn look(&self) {
-        if let Some(bar) = &self.bar {
-            if bar.is_hidden() && self.clock.steady_ms() >= QUIET_MS {
+        let Some(bar) = &self.bar else {
+            return;
+        };
+        let now_ms = self.clock.steady_ms();
+        if bar.is_hidden() {
+            if now_ms >= QUIET_MS {
                 bar.set_draw_target(ProgressDrawTarget::stderr());
             }
-            bar.tick();
+        } else if bar.length().is_some() || now_ms < self.drawn_ms.get() + REDRAW_MS {
+            // Only a line without a total has a clock in it.
+            return;
         }
+        self.drawn_ms.set(now_ms);
+        bar.tick();
     }
 
     /// Does something that prints, with the line out of its way.

@@ -17,7 +17,7 @@ use super::output;
 const GAP: u16 = 2;
 
 /// A column of free text is not made narrower than this.
-const WRAPPED_WIDTH_MIN: u16 = 12;
+const WRAPPED_WIDTH_MIN: u16 = 24;
 
 /// Stands round a word to be styled while the table is laid out: it has no width, and
 /// [`Cell::new`] keeps it out of other texts.
@@ -285,8 +285,8 @@ mod tests {
             let all = laid.lines.join("\n");
             assert!(all.contains("confirmed"), "{width}: {all}");
             let hidden: &[&str] = match width {
-                ..27 => &["why", "due"],
-                27..48 => &["due"],
+                ..39 => &["why", "due"],
+                39..60 => &["due"],
                 _ => &[],
             };
             assert_eq!(laid.hidden, hidden, "{width}: {all}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 
-use super::check::due_by_place;
+use super::check::{READS_MAX, due_by_place};
 use super::output::style_of;
 use super::progress::Progress;
 use super::table::{Cell, Column, Table};
@@ -114,19 +114,32 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// How many items are due, as far as their places tell; `None` if nothing is. Attempts may turn
+/// How many items are due, as far as their places tell, and the first of those that no tick has
+/// sorted yet; `None` if nothing is. Attempts may turn
 /// out to be fewer, where a destination is suspended, and more, where something comes meanwhile.
 fn known_due(store: &dyn Store, options: &Options) -> Result<Option<u64>, StoreError> {
     let now = SystemClock::new().now();
-    let mut due = 0u64;
+    let mut due = 0;
+    let mut fresh = Vec::new();
     let scope = Scope {
         states: vec![State::Pending, State::Unknown],
         destination: options.destination.as_ref().map(ToString::to_string),
     };
     store.scan(&scope, &mut |found| {
-        due += u64::from(!found.parked && due_by_place(&found.place).is_none_or(|at| at <= now));
+        match due_by_place(&found.place) {
+            _ if found.parked => {}
+            Some(at) => due += u64::from(at <= now),
+            None if found.state == State::Pending && fresh.len() < READS_MAX => {
+                fresh.push(found.clone());
+            }
+            None => due += 1,
+        }
         Ok(())
     })?;
+    for found in fresh {
+        let item = store.read(&found)?.and_then(Result::ok);
+        due += u64::from(item.is_none_or(|item| item.is_due(now)));
+    }
     let due = options.limit.map_or(due, |limit| limit.min(due));
     Ok((due > 0).then_some(due))
 }
