@@ -24,7 +24,7 @@ const LOOKUPS_MAX: usize = 16;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Prints `ID STATE REASON` for each item as it ends. Exit codes: 0 all are confirmed, 1 one is \
-                  failed, held or parked, 75 the time is over.\n\nExample:\n  tickpost wait 019adf3e --timeout 5m"
+                  failed, held or parked, 75 the time is over.\n\nExample:\n  tickpost wait 019adf3e --timeout 5m\n    019adf3e-… confirmed accepted"
 )]
 pub(super) struct WaitArgs {
     /// Request ids, or unique beginnings of them; - reads ids from standard input
