@@ -232,16 +232,22 @@ fn a_destination_that_is_suspended_is_a_warning_whoever_did_it() {
 #[test]
 fn items_of_a_destination_that_is_not_configured_are_a_warning() {
     let bench = ticked(0);
+    bench.configure(
+        "",
+        &[("shop", &closed_port(), ""), ("ended", &closed_port(), "")],
+    );
     bench.enqueue("shop", &["--data", "x"]);
+    let ended = bench.enqueue("ended", &["--data", "x"]);
+    bench.run(&["cancel", &ended]).ok();
     bench.configure("", &[("other", &closed_port(), "")]);
     check(&bench, &[])
         .code(1)
-        .prints("1 for destinations that are not configured: shop");
+        .prints("1 for destinations that are not configured: shop |");
     check(&bench, &["--unconfigured", "0,0"]).code(2);
     check(&bench, &["--unconfigured", "1"]).ok();
     // What has ended waits for nobody.
     bench.configure("", &[("shop", &closed_port(), "")]);
-    let id = bench.list_ids(&[]).remove(0);
+    let id = bench.list_ids(&["--destination", "shop"]).remove(0);
     bench.run(&["cancel", &id]).ok();
     bench.configure("", &[]);
     check(&bench, &[]).ok();

@@ -15,8 +15,8 @@ use std::io::{BufRead as _, BufReader};
 use bench::{Bench, KEYED, Ran, assert_fields};
 use support::{Receiver, Reply, closed_port};
 
-/// Longer than any test takes.
-const LONG: &str = "5m";
+/// Longer than any test takes; it is there only to fail.
+const LONG: &str = "60s";
 
 /// An item that has ended: its line says that the waiting has begun.
 fn cancelled(bench: &Bench) -> String {
@@ -37,7 +37,7 @@ fn it_ends_when_a_tick_has_confirmed_the_item() {
     assert_eq!(ran.stdout, format!("{id} confirmed accepted\n"));
     assert_eq!(ran.stderr, "", "nothing but the result, in a pipe");
     // What has ended needs no tick.
-    let again = bench.run(&["wait", &id[..20]]).ok();
+    let again = bench.run(&["wait", &id[..20], "--timeout", LONG]).ok();
     assert_eq!(again.stdout, ran.stdout);
 }
 
@@ -47,7 +47,9 @@ fn each_item_is_told_of_as_it_ends() {
     let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
     let first = bench.enqueue("shop", &["--data", "x"]);
     let late = bench.enqueue("shop", &["--data", "x", "--not-before", "1h"]);
-    let mut waits = bench.call(&["wait", &late, &first]).start();
+    let mut waits = bench
+        .call(&["wait", &late, &first, "--timeout", LONG])
+        .start();
     let mut lines = BufReader::new(waits.take_stdout()).lines();
     bench.run(&["tick"]).ok();
     let line = lines.next().unwrap().unwrap();
@@ -71,11 +73,11 @@ fn failed_held_and_parked_are_1() {
     let states = ["failed", "held", "unknown"];
     for (id, state) in ids.iter().zip(states) {
         let reason = bench.last_event(id)["reason"].as_str().unwrap().to_owned();
-        let ran = bench.run(&["wait", id]).code(1);
+        let ran = bench.run(&["wait", id, "--timeout", LONG]).code(1);
         assert_eq!(ran.stdout, format!("{id} {state} {reason}\n"));
     }
     let ran = bench
-        .call(&["wait", "-", &ids[0]])
+        .call(&["wait", "-", &ids[0], "--timeout", LONG])
         .stdin(ids.join("\n"))
         .run()
         .code(1);

@@ -23,12 +23,13 @@ use crate::view::status::{Status, look};
 pub(super) const READS_MAX: usize = 1000;
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "For monitoring")]
 pub(super) struct CheckArgs {
     /// Answer a monitor: one line, and exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
     #[arg(long)]
     pub(super) check: bool,
-    /// How long ago the last tick ended (where none ever ran: the spool was made). A value above
-    /// WARN is a warning, above CRIT critical; `off` ignores it
+    /// How long ago the last tick ended (where none ever ran: the spool was made). Here and below,
+    /// a value above WARN is a warning, one above CRIT critical; `off` ignores it
     #[arg(
         long,
         value_name = "WARN[,CRIT]",
