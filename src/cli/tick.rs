@@ -82,8 +82,9 @@ pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()>
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot listen for signals")?;
     }
+    // What cannot be counted stops no tick: if it matters, the tick itself says so.
     let total = if Progress::is_seen(context.out) {
-        known_due(&store, &options)?
+        known_due(&store, &options).unwrap_or_default()
     } else {
         None
     };
@@ -115,8 +116,8 @@ pub(super) fn patiently<T>(
 }
 
 /// How many items are due, as far as their places tell, and the first of those that no tick has
-/// sorted yet; `None` if nothing is. Attempts may turn
-/// out to be fewer, where a destination is suspended, and more, where something comes meanwhile.
+/// sorted yet; `None` if nothing is. Attempts may turn out to be fewer, where a destination is
+/// suspended, and more, where something comes meanwhile.
 fn known_due(store: &dyn Store, options: &Options) -> Result<Option<u64>, StoreError> {
     let now = SystemClock::new().now();
     let mut due = 0;
