@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
 use super::exit::CliError;
+use super::progress::Progress;
 use super::{Context, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -58,6 +59,7 @@ struct Batch<'a> {
     bytes: usize,
     bad: u64,
     untold: bool,
+    progress: Progress,
 }
 
 /// Accepts what standard input holds. `destination` is that of lines which name none.
@@ -80,6 +82,7 @@ pub(super) fn run(
         bytes: 0,
         bad: 0,
         untold: false,
+        progress: Progress::start(context.out, None, "lines"),
     };
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     let stdin = stdin.map_err(unreadable)?;
@@ -254,7 +257,8 @@ impl Batch<'_> {
                 self.bad += 1;
                 if self.bad <= BAD_TOLD_MAX {
                     let why = super::output::plain(why);
-                    self.context.out.say(&format!("line {number}: {why}"));
+                    let text = format!("line {number}: {why}");
+                    self.progress.aside(|| self.context.out.say(&text));
                 }
             }
             let line = match (told, self.context.out.json) {
@@ -267,6 +271,7 @@ impl Batch<'_> {
             text.push_str(&line);
             text.push('\n');
         }
+        self.progress.add(told.len() as u64);
         // Not as other results, where a reader that has gone has seen enough: whoever accepts on
         // without anybody to take the ids has lost them.
         let mut out = io::stdout().lock();
@@ -277,6 +282,7 @@ impl Batch<'_> {
     }
 
     fn end(self) -> anyhow::Result<()> {
+        self.progress.done();
         if self.untold {
             self.context.out.warn(
                 "nobody is told of some of these if they do not end well; give `notify`, or [notify] destinations or command in the configuration",

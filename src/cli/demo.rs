@@ -20,8 +20,8 @@ use crate::store::file::FileStore;
 use crate::store::{Found, Scope, Store};
 use crate::view::item::{Outlook, next};
 
-/// Example: `tickpost demo --keep`
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tickpost demo --keep")]
 pub(super) struct DemoArgs {
     /// Leave the spool behind, to look at it
     #[arg(long)]

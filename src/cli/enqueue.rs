@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use serde_json::Value;
 
 use super::exit::CliError;
+use super::progress::Progress;
 use super::{Context, batch, destination, tick, times, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -292,7 +293,11 @@ fn tick_now(context: &Context, config: &Config, store: &FileStore, only: Option<
         destination: only,
         ..Options::default()
     };
-    match tick::pass(context, config, store, &options, &AtomicBool::new(false)) {
+    let progress = Progress::start(context.out, None, "attempts");
+    let never = AtomicBool::new(false);
+    let ticked = tick::pass(context, config, store, &options, &never, &progress);
+    progress.done();
+    match ticked {
         Ok(report) => {
             for warning in &report.warnings {
                 context.out.warn(&super::output::plain(warning));

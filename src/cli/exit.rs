@@ -25,6 +25,12 @@ pub(super) enum CliError {
     /// It was done, but not all of it. Exit code 1.
     #[error("{0}")]
     Partly(String),
+    /// It was waited for, and the time is over. Exit code 75.
+    #[error("{0}")]
+    Timeout(String),
+    /// The results say it all: only the exit code is left.
+    #[error("exit code {0}")]
+    Said(u8),
     /// The configuration refers to what cannot be read. Exit code 78.
     #[error("{0}")]
     Config(String),
@@ -40,6 +46,12 @@ pub(super) enum CliError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Whether the results say it all already.
+#[must_use]
+pub(super) fn is_said(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(CliError::Said(_)))
 }
 
 /// The exit code of an error, and what to do next.
@@ -69,6 +81,8 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::NoInput(_) => (66, None),
         CliError::Full(_) => (75, None),
         CliError::Partly(_) => (1, None),
+        CliError::Timeout(_) => (75, None),
+        CliError::Said(code) => (*code, None),
         CliError::Config(_) => (78, None),
         CliError::Input { source, .. } if source.kind() == ErrorKind::NotFound => (66, None),
         CliError::Input { source, .. } if source.kind() == ErrorKind::PermissionDenied => {

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::check::{self, CheckArgs};
 use super::exit::CliError;
 use super::output::{self, style_of};
 use super::select::{self, Filters, Located};
+use super::table::{Cell, Column, Table};
 use super::{Context, prune, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::model::envelope::{BODIES, Body};
@@ -17,12 +19,40 @@ use crate::store::{Found, Store};
 use crate::view::item::{Outlook, Row, next};
 use crate::view::status::{Status, look};
 
+/// The table of `status`.
+const COUNTS: [Column; 7] = [
+    Column::text("destination", 0),
+    Column::new("pending", 1),
+    Column::new("unknown", 2),
+    Column::new("parked", 3),
+    Column::new("held", 4),
+    Column::new("confirmed", 6),
+    Column::new("failed", 5),
+];
+
+/// The table of `list`.
+const ITEMS: [Column; 8] = [
+    Column::new("request id", 0),
+    Column::new("state", 0),
+    Column::new("destination", 2),
+    Column::new("reason", 1),
+    Column::new("tries", 5),
+    Column::new("accepted", 4),
+    Column::new("due", 3),
+    Column::text("by", 6),
+];
+
 /// How often an item that moves is looked for.
 const LOOKS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tickpost status")]
-pub(super) struct StatusArgs {}
+#[command(
+    after_help = "Example:\n  tickpost status\n  tickpost status --check --tick-age 5m,30m\n    TICKPOST OK - … pending, last tick … ago | tick_age=…s;300;1800;0 …"
+)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    check: CheckArgs,
+}
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tickpost list --state held --reason auth_invalid --since 2h")]
@@ -39,7 +69,10 @@ pub(super) struct ShowArgs {
     ids: Vec<String>,
 }
 
-pub(super) fn status(context: &Context, _arguments: &StatusArgs) -> anyhow::Result<()> {
+pub(super) fn status(context: &Context, arguments: &StatusArgs) -> anyhow::Result<()> {
+    if arguments.check.check {
+        return check::run(context, &arguments.check);
+    }
     let store = context.store_to_read()?;
     let config = context.config_if_any();
     let known: Vec<DestName> = config
@@ -68,39 +101,34 @@ pub(super) fn status(context: &Context, _arguments: &StatusArgs) -> anyhow::Resu
 fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
     let out = context.out;
     out.line(&format!("spool {}", status.spool))?;
-    let mut rows = vec![
-        [
-            "destination",
-            "pending",
-            "unknown",
-            "parked",
-            "held",
-            "confirmed",
-            "failed",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-    ];
+    let mut table = Table::new(&COUNTS);
     let row = |name: &str, count: &dyn Fn(State) -> u64, parked: u64| {
+        let cell = |state: State| {
+            let n = count(state);
+            // A nought is nothing to look at.
+            if n == 0 {
+                Cell::new("0")
+            } else {
+                Cell::styled(n.to_string(), style_of(state))
+            }
+        };
         vec![
-            name.to_owned(),
-            count(State::Pending).to_string(),
-            count(State::Unknown).to_string(),
-            parked.to_string(),
-            count(State::Held).to_string(),
-            count(State::Confirmed).to_string(),
-            count(State::Failed).to_string(),
+            Cell::new(name),
+            cell(State::Pending),
+            cell(State::Unknown),
+            Cell::new(parked.to_string()),
+            cell(State::Held),
+            cell(State::Confirmed),
+            cell(State::Failed),
         ]
     };
     for (name, own) in &status.destinations {
         let count = |state| own.states.get(&state).copied().unwrap_or(0);
-        rows.push(row(name, &count, own.parked));
+        table.row(row(name, &count, own.parked));
     }
     let count = |state| status.states.get(&state).copied().unwrap_or(0);
-    rows.push(row("all", &count, status.parked));
-    for line in output::table(&rows) {
-        out.line(&line)?;
-    }
+    table.row(row("all", &count, status.parked));
+    out.table(&table)?;
     for note in destination_notes(status) {
         out.line(&output::plain(&note))?;
     }
@@ -125,13 +153,7 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
     for path in &status.foreign {
         out.line(&format!("{} does not belong here", output::plain(path)))?;
     }
-    let ended_at = status
-        .last_tick
-        .as_ref()
-        .and_then(|line| line.get("ended_at"))
-        .and_then(serde_json::Value::as_str)
-        .and_then(|text| UnixMs::parse(text).ok());
-    out.line(&match ended_at {
+    out.line(&match status.ended_at() {
         Some(at) => format!(
             "the last tick ended {} ago",
             times::span(status.at.since(at))
@@ -192,41 +214,14 @@ pub(super) fn list(context: &Context, arguments: &ListArgs) -> anyhow::Result<()
         context.out.say("no item fits");
         return Ok(());
     }
-    let mut lines = vec![
-        [
-            "request id",
-            "state",
-            "destination",
-            "reason",
-            "tries",
-            "accepted",
-            "due",
-            "by",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-    ];
-    lines.extend(rows.iter().map(|(_, _, row)| cells(row)));
-    for (index, line) in output::table(&lines).into_iter().enumerate() {
-        let state = index.checked_sub(1).and_then(|index| rows.get(index));
-        let line = match state {
-            // The state's word alone is coloured.
-            Some((_, _, row)) => {
-                let style = style_of(row.state);
-                line.replacen(
-                    row.state.as_str(),
-                    &format!("{style}{}{style:#}", row.state),
-                    1,
-                )
-            }
-            None => line,
-        };
-        context.out.line(&line)?;
+    let mut table = Table::new(&ITEMS);
+    for (_, _, row) in &rows {
+        table.row(cells(row));
     }
-    Ok(())
+    context.out.table(&table)
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &Row) -> Vec<Cell> {
     let state = if row.parked {
         format!("{} (parked)", row.state)
     } else {
@@ -234,16 +229,18 @@ fn cells(row: &Row) -> Vec<String> {
     };
     let by = [row.principal.as_deref(), row.thread.as_deref()];
     vec![
-        row.request_id.to_string(),
-        state,
-        row.destination.clone(),
-        row.reason
-            .as_ref()
-            .map_or("-".to_owned(), ToString::to_string),
-        row.tries.to_string(),
-        times::local(row.enqueued_at),
-        row.due.map_or("-".to_owned(), times::local),
-        output::plain(&by.into_iter().flatten().collect::<Vec<_>>().join(" ")),
+        Cell::new(row.request_id.to_string()),
+        Cell::styled(state, style_of(row.state)),
+        Cell::new(row.destination.as_str()),
+        Cell::new(
+            row.reason
+                .as_ref()
+                .map_or(String::new(), ToString::to_string),
+        ),
+        Cell::new(row.tries.to_string()),
+        Cell::new(times::local(row.enqueued_at)),
+        Cell::new(row.due.map_or(String::new(), times::local)),
+        Cell::new(by.into_iter().flatten().collect::<Vec<_>>().join(" ")),
     ]
 }
 

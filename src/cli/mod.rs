@@ -1,6 +1,7 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
 mod batch;
+mod check;
 mod config;
 mod demo;
 mod enqueue;
@@ -9,11 +10,14 @@ mod init;
 mod inspect;
 mod moves;
 mod output;
+mod progress;
 mod prune;
 mod rules;
 mod select;
+mod table;
 mod tick;
 mod times;
+mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,6 +96,8 @@ enum Command {
     List(inspect::ListArgs),
     /// Everything of an item: envelope, history, where the file is, what happens next
     Show(inspect::ShowArgs),
+    /// Wait until items are settled, held or parked
+    Wait(wait::WaitArgs),
     /// Hold items back, or with --destination alone the whole destination
     Hold(moves::HoldArgs),
     /// Give held items back, or with --destination alone resume the whole destination
@@ -128,7 +134,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version are asked for and go to stdout; the rest is usage.
             let code = if error.use_stderr() { 2 } else { 0 };
-            drop(error.print());
+            output::usage(&error, std::env::args_os());
             return exit::code(code);
         }
     };
@@ -147,7 +153,9 @@ pub fn main() -> ExitCode {
         Err(_) => anyhow::anyhow!("tickpost has met a bug of its own and stopped"),
     };
     let (code, hint) = exit::judge(&error);
-    context.out.error(&error, hint.as_deref());
+    if !exit::is_said(&error) {
+        context.out.error(&error, hint.as_deref());
+    }
     exit::code(code)
 }
 
@@ -159,6 +167,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Status(arguments) => inspect::status(context, &arguments),
         Command::List(arguments) => inspect::list(context, &arguments),
         Command::Show(arguments) => inspect::show(context, &arguments),
+        Command::Wait(arguments) => wait::run(context, &arguments),
         Command::Hold(arguments) => moves::hold(context, &arguments),
         Command::Release(arguments) => moves::release(context, &arguments),
         Command::Cancel(arguments) => moves::cancel(context, &arguments),

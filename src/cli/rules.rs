@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use super::exit::CliError;
+use super::output::style_of;
+use super::table::{Cell, Column, Table};
 use super::{Context, output, read_input, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::NOTIFY_COMMAND;
@@ -10,6 +12,14 @@ use crate::model::classify::{Exchange, classify};
 use crate::model::outcome::{Answer, Outcome, TransportClass};
 use crate::model::rules::RuleSet;
 use crate::model::saved;
+
+/// The table of `rules list`.
+const RULES: [Column; 4] = [
+    Column::new("rule", 0),
+    Column::new("state", 1),
+    Column::new("reason", 2),
+    Column::text("when", 0),
+];
 
 /// The largest saved response that is read, in bytes.
 const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -121,7 +131,11 @@ fn test(context: &Context, arguments: &TestArgs) -> anyhow::Result<()> {
         }));
     }
     let out = context.out;
-    out.line(&format!("{}  {}", verdict.state, verdict.reason))?;
+    let style = style_of(verdict.state);
+    out.line(&format!(
+        "{style}{}{style:#}  {}",
+        verdict.state, verdict.reason
+    ))?;
     out.line(&format!("  {}", verdict.reason.explain()))?;
     out.line(&format!("  rule     {}", verdict.rule))?;
     let scope = serde_json::to_value(verdict.scope)?;
@@ -187,21 +201,14 @@ fn list(context: &Context, arguments: &ListArgs) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let mut rows = vec![
-        ["rule", "state", "reason", "when"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.extend(lines.iter().map(|line| {
-        vec![
-            line.rule.clone(),
-            line.state.to_string(),
-            line.reason.to_string(),
-            line.when.clone(),
-        ]
-    }));
-    for line in output::table(&rows) {
-        context.out.line(&line)?;
+    let mut table = Table::new(&RULES);
+    for line in &lines {
+        table.row(vec![
+            Cell::new(line.rule.as_str()),
+            Cell::styled(line.state.to_string(), style_of(line.state)),
+            Cell::new(line.reason.to_string()),
+            Cell::new(line.when.as_str()),
+        ]);
     }
-    Ok(())
+    context.out.table(&table)
 }

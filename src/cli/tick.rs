@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 
+use super::check::{READS_MAX, due_by_place};
+use super::output::style_of;
+use super::progress::Progress;
+use super::table::{Cell, Column, Table};
 use super::{Context, destination, output, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -13,8 +17,20 @@ use crate::engine::plan::{self, Step};
 use crate::engine::report::{Report, StoppedBy};
 use crate::engine::{AttemptLine, Engine, Options};
 use crate::entropy;
-use crate::store::{Store, StoreError};
+use crate::model::event::EventKind;
+use crate::model::state::State;
+use crate::store::{Scope, Store, StoreError};
 use crate::transport::Switch;
+
+/// The table of `tick --dry-run`.
+const STEPS: [Column; 6] = [
+    Column::new("action", 0),
+    Column::new("request id", 0),
+    Column::new("destination", 1),
+    Column::new("state", 4),
+    Column::new("due", 3),
+    Column::text("why", 2),
+];
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tickpost tick --destination billing --limit 1 -v")]
@@ -66,9 +82,17 @@ pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()>
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot listen for signals")?;
     }
+    // What cannot be counted stops no tick: if it matters, the tick itself says so.
+    let total = if Progress::is_seen(context.out) {
+        known_due(&store, &options).unwrap_or_default()
+    } else {
+        None
+    };
+    let progress = Progress::start(context.out, total, "attempts");
     let report = patiently(arguments.wait.saturating_mul(1000), &stop, || {
-        pass(context, &config, &store, &options, &stop)
+        pass(context, &config, &store, &options, &stop, &progress)
     })?;
+    progress.done();
     print_report(context, &report)
 }
 
@@ -91,6 +115,36 @@ pub(super) fn patiently<T>(
     }
 }
 
+/// How many items are due, as far as their places tell, and the first of those that no tick has
+/// sorted yet; `None` if nothing is. Attempts may turn out to be fewer, where a destination is
+/// suspended, and more, where something comes meanwhile.
+fn known_due(store: &dyn Store, options: &Options) -> Result<Option<u64>, StoreError> {
+    let now = SystemClock::new().now();
+    let mut due = 0;
+    let mut fresh = Vec::new();
+    let scope = Scope {
+        states: vec![State::Pending, State::Unknown],
+        destination: options.destination.as_ref().map(ToString::to_string),
+    };
+    store.scan(&scope, &mut |found| {
+        match due_by_place(&found.place) {
+            _ if found.parked => {}
+            Some(at) => due += u64::from(at <= now),
+            None if found.state == State::Pending && fresh.len() < READS_MAX => {
+                fresh.push(found.clone());
+            }
+            None => due += 1,
+        }
+        Ok(())
+    })?;
+    for found in fresh {
+        let item = store.read(&found)?.and_then(Result::ok);
+        due += u64::from(item.is_none_or(|item| item.is_due(now)));
+    }
+    let due = options.limit.map_or(due, |limit| limit.min(due));
+    Ok((due > 0).then_some(due))
+}
+
 /// One tick with the real clock and the real network.
 pub(super) fn pass(
     context: &Context,
@@ -98,6 +152,7 @@ pub(super) fn pass(
     store: &dyn Store,
     options: &Options,
     stop: &AtomicBool,
+    progress: &Progress,
 ) -> Result<Report, StoreError> {
     let clock = SystemClock::new();
     let mut transport = Switch::new(config, context.whole_root().into());
@@ -106,15 +161,21 @@ pub(super) fn pass(
         if out.verbose > 0 {
             out.say(&attempt_line(line, out.verbose > 1));
         }
+        if line.event.event == EventKind::Attempt {
+            progress.add(1);
+        }
     };
     let said = std::cell::Cell::new(false);
     let asked_to_stop = || {
         let asked = stop.load(Ordering::Relaxed);
         if asked && !said.replace(true) && std::io::stderr().is_terminal() {
-            out.say(
-                "stopping: what is being sent may still be answered; Ctrl-C again ends at once",
-            );
+            progress.aside(|| {
+                out.say(
+                    "stopping: what is being sent may still be answered; Ctrl-C again ends at once",
+                );
+            });
         }
+        progress.look();
         asked
     };
     Engine {
@@ -212,21 +273,16 @@ fn print_plan(context: &Context, steps: &[Step]) -> anyhow::Result<()> {
     if steps.is_empty() {
         return context.out.line("nothing is due");
     }
-    let rows: Vec<Vec<String>> = steps
-        .iter()
-        .map(|step| {
-            vec![
-                step.action.to_owned(),
-                step.request_id.to_string(),
-                step.destination.clone(),
-                step.state.to_string(),
-                times::local(step.due),
-                step.why.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
-    for line in output::table(&rows) {
-        context.out.line(&line)?;
+    let mut table = Table::untitled(&STEPS);
+    for step in steps {
+        table.row(vec![
+            Cell::new(step.action),
+            Cell::new(step.request_id.to_string()),
+            Cell::new(step.destination.as_str()),
+            Cell::styled(step.state.to_string(), style_of(step.state)),
+            Cell::new(times::local(step.due)),
+            Cell::new(step.why.clone().unwrap_or_default()),
+        ]);
     }
-    Ok(())
+    context.out.table(&table)
 }

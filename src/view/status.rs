@@ -67,6 +67,15 @@ pub struct Suspended {
     pub until: Option<UnixMs>,
 }
 
+impl Status {
+    /// When the last tick ended. `None` if none has run, or its line cannot be understood.
+    #[must_use]
+    pub fn ended_at(&self) -> Option<UnixMs> {
+        let text = self.last_tick.as_ref()?.get("ended_at")?.as_str()?;
+        UnixMs::parse(text).ok()
+    }
+}
+
 /// Looks at a store.
 ///
 /// # Errors

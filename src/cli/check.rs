@@ -1,0 +1,278 @@
+//! `status --check`: the spool's standing as a monitor wants it, in one line and an exit code.
+//!
+//! The line and the code are those of a Nagios plugin, which most monitors understand. What is
+//! wrong is decided in `judge`, which reads no clock and no spool.
+
+mod judge;
+
+use serde_json::json;
+
+use self::judge::{Level, Limit, Limits, Problem, Values, all_is_well, judge, perfdata, waiting};
+use super::exit::{self, CliError};
+use super::{Context, output, times};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::Config;
+use crate::model::ids::DestName;
+use crate::model::state::State;
+use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs, id_time};
+use crate::store::file::FileStore;
+use crate::store::{Found, Scope, Store, StoreError};
+use crate::view::status::{Status, look};
+
+/// How many items that no tick has sorted yet are read to learn when they are due.
+pub(super) const READS_MAX: usize = 1000;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "For monitoring")]
+pub(super) struct CheckArgs {
+    /// Answer a monitor: one line, and exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    #[arg(long)]
+    pub(super) check: bool,
+    /// How long ago the last tick ended (where none ever ran: the spool was made). Here and below,
+    /// a value above WARN is a warning, one above CRIT critical; `off` ignores it
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "15m,1h"
+    )]
+    tick_age: String,
+    /// How long a pending item has been due
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "1h,1d"
+    )]
+    pending_age: String,
+    /// Unknown items that only a person can settle
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "0"
+    )]
+    parked: String,
+    /// Items that are held
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "0"
+    )]
+    held: String,
+    /// Files that were set aside as unreadable
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "0"
+    )]
+    corrupt: String,
+    /// Destinations that are suspended, by ticks or by an operator
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "0"
+    )]
+    suspended: String,
+    /// Items that wait for a destination that is not in the configuration
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "0"
+    )]
+    unconfigured: String,
+}
+
+/// The limits that are asked for.
+fn limits(arguments: &CheckArgs) -> Result<Limits, String> {
+    let count = |option: &str, text: &str| Limit::parse(option, text, whole);
+    Ok(Limits {
+        tick_age: Limit::parse("tick-age", &arguments.tick_age, times::span_ms)?,
+        pending_age: Limit::parse("pending-age", &arguments.pending_age, times::span_ms)?,
+        parked: count("parked", &arguments.parked)?,
+        held: count("held", &arguments.held)?,
+        corrupt: count("corrupt", &arguments.corrupt)?,
+        suspended: count("suspended", &arguments.suspended)?,
+        unconfigured: count("unconfigured", &arguments.unconfigured)?,
+    })
+}
+
+fn whole(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| "it is not a whole number; write WARN, WARN,CRIT, or off".to_owned())
+}
+
+pub(super) fn run(context: &Context, arguments: &CheckArgs) -> anyhow::Result<()> {
+    let unknown = |text: String| {
+        let problem = Problem {
+            level: Level::Unknown,
+            what: "spool",
+            text,
+        };
+        (vec![problem], None)
+    };
+    let (problems, seen) = match limits(arguments) {
+        Err(why) => unknown(why),
+        Ok(limits) => match gather(context) {
+            Ok(values) => (judge(&values, &limits), Some((values, limits))),
+            Err(error) => {
+                let (_, hint) = exit::judge(&error);
+                let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+                unknown(format!("{error:#}{hint}"))
+            }
+        },
+    };
+    let level = problems.first().map_or(Level::Ok, |problem| problem.level);
+    if context.out.json {
+        context.out.json(&json!({
+            "level": level,
+            "problems": problems,
+            "values": seen.as_ref().map(|(values, _)| json!({
+                "tick_age_s": values.tick_age / 1000,
+                "has_ticked": values.has_ticked,
+                "pending_age_s": values.pending_age / 1000,
+                "parked": values.parked,
+                "held": values.held,
+                "corrupt": values.corrupt,
+                "suspended": values.suspended.len(),
+                "unconfigured": waiting(values),
+                "pending": values.pending,
+                "unknown": values.unknown,
+                "confirmed": values.confirmed,
+                "failed": values.failed,
+            })),
+        }))?;
+    } else {
+        let texts: Vec<&str> = problems.iter().map(|p| p.text.as_str()).collect();
+        let mut said = texts.join("; ");
+        let mut measured = String::new();
+        if let Some((values, limits)) = &seen {
+            if problems.is_empty() {
+                said = all_is_well(values);
+            }
+            measured = format!(" | {}", perfdata(values, limits));
+        }
+        let said = one_line(&said);
+        context
+            .out
+            .line(&format!("TICKPOST {} - {said}{measured}", level.word()))?;
+    }
+    match level {
+        Level::Ok => Ok(()),
+        Level::Warning | Level::Critical | Level::Unknown => {
+            Err(CliError::Said(level as u8).into())
+        }
+    }
+}
+
+/// Text on one line, without the bar that ends it for a monitor.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    output::plain(&words.join(" ")).replace('|', "/")
+}
+
+fn gather(context: &Context) -> anyhow::Result<Values> {
+    let store = context.store_to_read()?;
+    let now = SystemClock::new().now();
+    let (config, mut no_tick) = match Config::load(&context.config_path()) {
+        Ok(config) => (Some(config), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    if let Err(error) = store.check_original() {
+        no_tick = no_tick.or(Some(error.to_string()));
+    }
+    let known: Vec<DestName> = config
+        .iter()
+        .flat_map(|config| config.destinations.keys().cloned())
+        .collect();
+    // Without a configuration nobody can say which destinations are gone.
+    let configured =
+        |name: &str| config.is_none() || known.iter().any(|known| known.as_str() == name);
+    let status = look(&store, String::new(), &configured, &known, now)?;
+    let ended_at = status.ended_at();
+    let count = |state| status.states.get(&state).copied().unwrap_or(0);
+    Ok(Values {
+        tick_age: now.since(ended_at.unwrap_or(store.created_at())),
+        has_ticked: ended_at.is_some(),
+        tick_ahead: ended_at.map_or(0, |at| at.since(now)),
+        pending_age: pending_age(&store, now)?,
+        pending: count(State::Pending),
+        unknown: count(State::Unknown),
+        parked: status.parked,
+        held: count(State::Held),
+        confirmed: count(State::Confirmed),
+        failed: count(State::Failed),
+        corrupt: status.corrupt,
+        suspended: suspended(&status),
+        unconfigured: unconfigured(&status),
+        no_tick,
+    })
+}
+
+fn suspended(status: &Status) -> Vec<String> {
+    let cause = |(name, own): (&String, &crate::view::status::DestinationStatus)| {
+        let by_tick = own.suspended.as_ref().map(|own| own.reason.to_string());
+        let by_person = own.hold.as_ref().map(|hold| format!("held by {}", hold.by));
+        by_person.or(by_tick).map(|why| format!("{name} ({why})"))
+    };
+    status.destinations.iter().filter_map(cause).collect()
+}
+
+fn unconfigured(status: &Status) -> Vec<(String, u64)> {
+    let waits = [State::Pending, State::Unknown, State::Held];
+    let gone = status
+        .destinations
+        .iter()
+        .filter(|(_, own)| !own.configured);
+    gone.map(|(name, own)| {
+        let items = waits.iter().filter_map(|state| own.states.get(state)).sum();
+        (name.clone(), items)
+    })
+    .filter(|(_, items)| *items > 0)
+    .collect()
+}
+
+/// How long the pending item has been due that has been due longest, in milliseconds; never
+/// more than the truth. Sorted items tell by their place; only others are read, oldest first.
+fn pending_age(store: &FileStore, now: UnixMs) -> Result<u64, StoreError> {
+    let mut longest = 0;
+    let mut fresh: Vec<(Option<UnixMs>, Found)> = Vec::new();
+    let scope = Scope {
+        states: vec![State::Pending],
+        destination: None,
+    };
+    store.scan(&scope, &mut |found| {
+        match due_by_place(&found.place) {
+            Some(due) => longest = longest.max(now.since(due)),
+            None => fresh.push((id_time(found.id), found.clone())),
+        }
+        Ok(())
+    })?;
+    // A caller's own id may tell no time, and then comes first.
+    fresh.sort_by_key(|(at, _)| *at);
+    for (at, found) in fresh.into_iter().take(READS_MAX) {
+        if at.is_some_and(|at| now.since(at) <= longest) {
+            break;
+        }
+        if let Some(Ok(item)) = store.read(&found)? {
+            let accepted = item.envelope.enqueued_at;
+            let due = item.standing().due.unwrap_or(accepted).max(accepted);
+            longest = longest.max(now.since(due));
+        }
+    }
+    Ok(longest)
+}
+
+/// When an item in this place is due at the latest. `None` if its place does not tell.
+pub(super) fn due_by_place(place: &str) -> Option<UnixMs> {
+    let slot = place.split('/').nth(2)?;
+    let minute = UnixMs::from_minute_name(slot).map(|at| at.plus(MINUTE_MS));
+    minute.or_else(|| UnixMs::from_day_name(slot).map(|at| at.plus(DAY_MS)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! What is wrong with a spool, by its values and the limits for them: pure, without clock or spool.
+
+use serde::Serialize;
+
+use super::super::times;
+use crate::model::time::MINUTE_MS;
+
+/// How many destinations are named in the line.
+const NAMES_MAX: usize = 5;
+
+/// How bad it is; the number is the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    Ok = 0,
+    Warning = 1,
+    Critical = 2,
+    Unknown = 3,
+}
+
+impl Level {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Warning => "WARNING",
+            Self::Critical => "CRITICAL",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// Above which values something is wrong; absent means never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limit {
+    pub(super) warn: Option<u64>,
+    pub(super) crit: Option<u64>,
+}
+
+impl Limit {
+    /// Reads `WARN`, `WARN,CRIT` or `off`.
+    pub(super) fn parse(
+        option: &str,
+        text: &str,
+        number: fn(&str) -> Result<u64, String>,
+    ) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self {
+                warn: None,
+                crit: None,
+            });
+        }
+        let read =
+            |part: &str| number(part.trim()).map_err(|why| format!("--{option} `{text}`: {why}"));
+        let (warn, crit) = match text.split_once(',') {
+            Some((warn, crit)) => (read(warn)?, Some(read(crit)?)),
+            None => (read(text)?, None),
+        };
+        if crit.is_some_and(|crit| crit < warn) {
+            return Err(format!(
+                "--{option} `{text}`: the second value, for critical, is below the first"
+            ));
+        }
+        Ok(Self {
+            warn: Some(warn),
+            crit,
+        })
+    }
+
+    pub(super) fn level(self, value: u64) -> Level {
+        if self.crit.is_some_and(|crit| value > crit) {
+            Level::Critical
+        } else if self.warn.is_some_and(|warn| value > warn) {
+            Level::Warning
+        } else {
+            Level::Ok
+        }
+    }
+}
+
+/// All limits; ages in milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limits {
+    pub(super) tick_age: Limit,
+    pub(super) pending_age: Limit,
+    pub(super) parked: Limit,
+    pub(super) held: Limit,
+    pub(super) corrupt: Limit,
+    pub(super) suspended: Limit,
+    pub(super) unconfigured: Limit,
+}
+
+/// What is judged; ages in milliseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Values {
+    /// Since the last tick ended, or since the spool was made.
+    pub(super) tick_age: u64,
+    /// A tick has run.
+    pub(super) has_ticked: bool,
+    /// How far ahead of now the last tick ended.
+    pub(super) tick_ahead: u64,
+    /// How long the pending item has been due that has been due longest.
+    pub(super) pending_age: u64,
+    pub(super) pending: u64,
+    pub(super) unknown: u64,
+    pub(super) parked: u64,
+    pub(super) held: u64,
+    pub(super) confirmed: u64,
+    pub(super) failed: u64,
+    pub(super) corrupt: u64,
+    /// Suspended destinations, each with the cause.
+    pub(super) suspended: Vec<String>,
+    /// Destinations that are not configured, with their waiting items.
+    pub(super) unconfigured: Vec<(String, u64)>,
+    /// Why no tick can run.
+    pub(super) no_tick: Option<String>,
+}
+
+/// Something that is wrong. The names are those of the JSON.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Problem {
+    pub(super) level: Level,
+    pub(super) what: &'static str,
+    pub(super) text: String,
+}
+
+/// What is wrong, worst first.
+pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut note = |level: Level, what: &'static str, text: String| {
+        if level != Level::Ok {
+            problems.push(Problem { level, what, text });
+        }
+    };
+    if let Some(why) = &values.no_tick {
+        note(
+            Level::Critical,
+            "configuration",
+            format!("no tick can run: {why}"),
+        );
+    }
+    let ago = times::span(values.tick_age);
+    note(
+        limits.tick_age.level(values.tick_age),
+        "tick_age",
+        if values.has_ticked {
+            format!("the last tick ended {ago} ago; is the timer still running?")
+        } else {
+            format!(
+                "no tick has run since the spool was made {ago} ago; `tickpost tick` sends what is due"
+            )
+        },
+    );
+    // A last tick in the future would hide a timer that has stopped.
+    if values.tick_ahead > MINUTE_MS {
+        note(
+            Level::Warning,
+            "clock",
+            format!(
+                "the last tick ended {} in the future; set the clock right",
+                times::span(values.tick_ahead)
+            ),
+        );
+    }
+    note(
+        limits.pending_age.level(values.pending_age),
+        "pending_age",
+        format!(
+            "a pending item has been due for {}",
+            times::span(values.pending_age)
+        ),
+    );
+    note(
+        limits.parked.level(values.parked),
+        "parked",
+        format!(
+            "{} parked, see `tickpost list --state unknown`",
+            values.parked
+        ),
+    );
+    note(
+        limits.held.level(values.held),
+        "held",
+        format!("{} held, see `tickpost list --state held`", values.held),
+    );
+    note(
+        limits.corrupt.level(values.corrupt),
+        "corrupt",
+        format!("{} set aside in corrupt/", values.corrupt),
+    );
+    note(
+        limits.suspended.level(values.suspended.len() as u64),
+        "suspended",
+        format!(
+            "{} suspended: {}",
+            values.suspended.len(),
+            some(&values.suspended)
+        ),
+    );
+    let names: Vec<String> = values
+        .unconfigured
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
+    let waiting = waiting(values);
+    note(
+        limits.unconfigured.level(waiting),
+        "unconfigured",
+        format!(
+            "{waiting} for destinations that are not configured: {}",
+            some(&names)
+        ),
+    );
+    problems.sort_by_key(|problem| std::cmp::Reverse(problem.level));
+    problems
+}
+
+pub(super) fn waiting(values: &Values) -> u64 {
+    values.unconfigured.iter().map(|(_, count)| count).sum()
+}
+
+/// The first few of a list.
+pub(super) fn some(names: &[String]) -> String {
+    let first: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
+    let more = if names.len() > NAMES_MAX { ", …" } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
+/// What the line says when nothing is wrong.
+pub(super) fn all_is_well(values: &Values) -> String {
+    let tick = if values.has_ticked {
+        format!("last tick {} ago", times::span(values.tick_age))
+    } else {
+        "no tick has run yet".to_owned()
+    };
+    format!("{} pending, {tick}", values.pending)
+}
+
+/// The part behind the `|`: what a monitor draws curves of.
+pub(super) fn perfdata(values: &Values, limits: &Limits) -> String {
+    let seconds = |ms: u64| (ms / 1000).to_string();
+    let limit = |limit: Option<u64>, unit: u64| {
+        limit.map_or(String::new(), |limit| (limit / unit).to_string())
+    };
+    let age = |name: &str, ms: u64, own: Limit| {
+        let (warn, crit) = (limit(own.warn, 1000), limit(own.crit, 1000));
+        format!("{name}={}s;{warn};{crit};0", seconds(ms))
+    };
+    let count = |name: &str, value: u64, own: Limit| {
+        let (warn, crit) = (limit(own.warn, 1), limit(own.crit, 1));
+        format!("{name}={value};{warn};{crit};0")
+    };
+    [
+        age("tick_age", values.tick_age, limits.tick_age),
+        age("pending_age", values.pending_age, limits.pending_age),
+        count("parked", values.parked, limits.parked),
+        count("held", values.held, limits.held),
+        count("corrupt", values.corrupt, limits.corrupt),
+        count("suspended", values.suspended.len() as u64, limits.suspended),
+        count("unconfigured", waiting(values), limits.unconfigured),
+        format!("pending={}", values.pending),
+        format!("unknown={}", values.unknown),
+        format!("confirmed={}", values.confirmed),
+        format!("failed={}", values.failed),
+    ]
+    .join(" ")
+}
