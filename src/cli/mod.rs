@@ -1,11 +1,13 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
+mod completions;
 mod config;
 mod demo;
 mod enqueue;
 mod exit;
 mod init;
 mod inspect;
+mod man;
 mod moves;
 mod output;
 mod rules;
@@ -106,6 +108,10 @@ enum Command {
     Config(config::ConfigCommand),
     /// Watch it work: a receiver on loopback, a temporary spool, items in all five states
     Demo(demo::DemoArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages into a directory
+    Man(man::ManArgs),
 }
 
 /// What a command works with.
@@ -161,6 +167,8 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Rules(command) => rules::run(context, &command),
         Command::Config(command) => config::run(context, &command),
         Command::Demo(arguments) => demo::run(context, &arguments),
+        Command::Completions(arguments) => completions::run(context, &arguments),
+        Command::Man(arguments) => man::run(context, &arguments),
     }
 }
 
