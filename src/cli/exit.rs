@@ -82,8 +82,7 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
             77,
             Some("name a directory that you may write to".to_owned()),
         ),
-        CliError::Unwritable { .. } => (74, None),
-        CliError::Input { .. } | CliError::Output(_) => (74, None),
+        CliError::Input { .. } | CliError::Output(_) | CliError::Unwritable { .. } => (74, None),
     }
 }
 
