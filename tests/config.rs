@@ -566,6 +566,29 @@ fn files_of_destinations_d_are_read_in_the_order_of_their_names() {
 }
 
 #[test]
+fn a_link_to_the_configuration_is_followed_and_paths_start_from_the_real_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let etc = dir.path().join("etc");
+    let spool = dir.path().join("spool");
+    fs::create_dir_all(etc.join("destinations.d")).unwrap();
+    fs::create_dir_all(spool.join("destinations.d")).unwrap();
+    let one = "[destination.one]\nbase_url = \"https://x\"\nauth = { bearer = { file = \"t\" } }\n";
+    let two = "[destination.two]\nbase_url = \"https://x\"\nauth = { bearer = { file = \"u\" } }\n";
+    fs::write(etc.join("tickpost.toml"), one).unwrap();
+    fs::write(etc.join("destinations.d/two.toml"), two).unwrap();
+    // What stands beside the link is not beside the configuration.
+    fs::write(spool.join("destinations.d/three.toml"), "nonsense").unwrap();
+    let link = spool.join("tickpost.toml");
+    std::os::unix::fs::symlink("../etc/tickpost.toml", &link).unwrap();
+    let config = Config::load(&link).unwrap();
+    let etc = fs::canonicalize(etc).unwrap();
+    let secrets: Vec<_> = config.destinations.values().map(|d| &d.auth).collect();
+    let wanted = ["t", "u"].map(|name| Some(Auth::Bearer(SecretRef::File(etc.join(name)))));
+    assert_eq!(secrets, wanted.iter().collect::<Vec<_>>());
+    assert_eq!(config.path, link, "it is named as the user named it");
+}
+
+#[test]
 fn faults_of_destinations_d_name_their_file() {
     let error = load(&[
         (

@@ -46,6 +46,15 @@ pub(super) enum CliError {
         #[source]
         source: std::io::Error,
     },
+    /// A file that the user wants cannot be written. Exit code 74, or 77 without the right to.
+    #[error("cannot write {path}")]
+    Unwritable {
+        /// Which.
+        path: String,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 /// Whether the results say it all already.
@@ -88,7 +97,11 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::Input { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             (77, None)
         }
-        CliError::Input { .. } | CliError::Output(_) => (74, None),
+        CliError::Unwritable { source, .. } if source.kind() == ErrorKind::PermissionDenied => (
+            77,
+            Some("name a directory that you may write to".to_owned()),
+        ),
+        CliError::Input { .. } | CliError::Output(_) | CliError::Unwritable { .. } => (74, None),
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod batch;
 mod check;
+mod completions;
 mod config;
 mod demo;
 mod enqueue;
 mod exit;
 mod init;
 mod inspect;
+mod man;
 mod moves;
 mod output;
 mod progress;
@@ -118,6 +120,10 @@ enum Command {
     Config(config::ConfigCommand),
     /// Watch it work: a receiver on loopback, a temporary spool, items in all five states
     Demo(demo::DemoArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages into a directory
+    Man(man::ManArgs),
 }
 
 /// What a command works with.
@@ -177,6 +183,8 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Rules(command) => rules::run(context, &command),
         Command::Config(command) => config::run(context, &command),
         Command::Demo(arguments) => demo::run(context, &arguments),
+        Command::Completions(arguments) => completions::run(context, &arguments),
+        Command::Man(arguments) => man::run(context, &arguments),
     }
 }
 

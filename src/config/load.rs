@@ -31,7 +31,8 @@ impl Config {
     /// Reads `path` and `destinations.d/*.toml` beside it, in the order of their names.
     ///
     /// Secrets are not looked at. Relative paths in any of the files start from the directory
-    /// that `path` is in.
+    /// that `path` is in. Where `path` is a symbolic link, all this means the file that it leads
+    /// to: a spool's `tickpost.toml` may be a link to a configuration in `/etc`.
     ///
     /// # Errors
     ///
@@ -54,7 +55,8 @@ impl Config {
         let mut sources = Vec::new();
         let mut faults = Vec::new();
         decode(path.to_owned(), bytes, &mut sources, &mut faults);
-        let drop_in = directory(path).join(DROP_IN);
+        let base = directory(path);
+        let drop_in = base.join(DROP_IN);
         for file in toml_files(&drop_in).map_err(|error| io(&drop_in, error))? {
             match read_regular(&file) {
                 Ok(bytes) => decode(file, bytes, &mut sources, &mut faults),
@@ -66,12 +68,17 @@ impl Config {
                 }),
             }
         }
-        check(path, &sources, faults)
+        check(path, &base, &sources, faults)
     }
 }
 
+/// The directory of the file itself, wherever a link to it stands.
 fn directory(path: &Path) -> PathBuf {
-    match path.parent() {
+    // A plain file keeps its directory as the user wrote it, which faults then name. A link that
+    // leads to no path, as those of /proc to a pipe, has none either.
+    let link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let real = link.then(|| fs::canonicalize(path).ok()).flatten();
+    match real.as_deref().unwrap_or(path).parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     }
@@ -132,7 +139,12 @@ struct Found {
 }
 
 /// Checks texts; touches nothing. `faults` are those found while reading.
-fn check(path: &Path, sources: &[Source], faults: Vec<FileFault>) -> Result<Config, ConfigError> {
+fn check(
+    path: &Path,
+    base: &Path,
+    sources: &[Source],
+    faults: Vec<FileFault>,
+) -> Result<Config, ConfigError> {
     // A file that could not be read may hold what another one refers to.
     let mut whole = faults.is_empty();
     let mut all = faults;
@@ -147,13 +159,7 @@ fn check(path: &Path, sources: &[Source], faults: Vec<FileFault>) -> Result<Conf
         if main {
             general = sections::read(&mut root);
         }
-        destinations(
-            &mut root,
-            source,
-            &general.retry,
-            &directory(path),
-            &mut found,
-        );
+        destinations(&mut root, source, &general.retry, base, &mut found);
         if main {
             root.finish();
             of_main = Some((source, faults));
