@@ -234,7 +234,10 @@ fn the_shell_enqueues_one_and_a_batch() {
     let report = shop.bench.tick();
     assert_eq!(report["confirmed"], 101, "{report}");
     shop.charged();
-    assert!(shop.arrived("/v1/usage").contains(&"{\"hour\":17}".to_owned()));
+    assert!(
+        shop.arrived("/v1/usage")
+            .contains(&"{\"hour\":17}".to_owned())
+    );
 }
 
 #[test]

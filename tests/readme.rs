@@ -273,10 +273,7 @@ fn the_ways_in_accept_what_they_say() {
         envelope(piped)["request"]["body"]["text"],
         "{\"amount\":5}\n"
     );
-    assert_eq!(
-        envelope(file)["request"]["body"]["text"],
-        "{\"amount\":17}"
-    );
+    assert_eq!(envelope(file)["request"]["body"]["text"], "{\"amount\":17}");
     assert_eq!(envelope(file)["key"], "invoice-17");
     assert_eq!(bench.show(held)["state"], "held");
     assert_eq!(bench.show(ticked)["state"], "confirmed");
@@ -306,7 +303,11 @@ fn each_way_to_resolve_what_is_parked_works() {
     bench.run(&["tick"]).ok();
     assert_eq!(bench.json(&["status"])["parked"], 3);
     let script = block("### What *unknown* means, and what to do", "sh");
-    for ((line, id), state) in script.lines().zip(&ids).zip(["confirmed", "failed", "pending"]) {
+    for ((line, id), state) in script
+        .lines()
+        .zip(&ids)
+        .zip(["confirmed", "failed", "pending"])
+    {
         in_shop(&bench, &line.replace(" ID ", &format!(" {id} ")));
         assert_eq!(bench.show(id)["state"], state, "{line}");
     }
@@ -330,11 +331,7 @@ fn the_line_for_cron_ticks() {
     let id = bench.enqueue("billing", &["--data", "x"]);
     let programs = bench.dir().join(".cargo/bin");
     fs::create_dir_all(&programs).unwrap();
-    std::os::unix::fs::symlink(
-        env!("CARGO_BIN_EXE_tickpost"),
-        programs.join("tickpost"),
-    )
-    .unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tickpost"), programs.join("tickpost")).unwrap();
     let line = block("## Install", "crontab").trim_end();
     let command = line.strip_prefix("* * * * * ").unwrap();
     assert_eq!(bench.spool(), bench.dir().join("spool"));
@@ -345,7 +342,8 @@ fn the_line_for_cron_ticks() {
 #[test]
 fn the_configuration_shown_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
-    let told = block("## Being told", "toml");
+    // A program that is there, on this machine.
+    let told = block("## Being told", "toml").replace("/usr/local/bin/tickpost-mail", "/bin/true");
     let config = format!(
         "{told}[destination.ops]\nbase_url = \"https://ops.example\"\n{}",
         block("## Configuration", "toml")
@@ -369,16 +367,16 @@ fn the_notice_shown_has_the_fields_of_one() {
     let told = receiver.arrivals().pop().unwrap();
     let told: Value = serde_json::from_str(&told.text()).unwrap();
     let shown: Value = serde_json::from_str(block("## Being told", "json")).unwrap();
-    let names = |value: &Value| -> Vec<String> {
-        value.as_object().unwrap().keys().cloned().collect()
-    };
+    let names =
+        |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(names(&told), names(&shown));
     assert_eq!(
         (&told["notice"], &told["reason"]),
         (&shown["notice"], &shown["reason"])
     );
-    let begins = |value: &Value| value["text"].as_str().unwrap()[1..].split(':').next().unwrap().len();
-    assert!(begins(&told) > 0 && begins(&shown) > 0);
+    let text = shown["text"].as_str().unwrap();
+    let text = text.replace("2 items", "1 item").replace(" are ", " is ");
+    assert!(is_shown(told["text"].as_str().unwrap(), &text), "{told}");
 }
 
 #[test]

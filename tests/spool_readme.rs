@@ -282,7 +282,10 @@ fn the_small_files_shown_can_be_read() {
 fn the_reservations_shown_are_those_written() {
     let bench = Bench::with(&[("billing", "http://127.0.0.1:9", "")]);
     let options = ["--key", "invoice-17", "--data", "{\"amount\":5}"];
-    let id = bench.enqueue("billing", &[&["--request-id", CHARGE], &options[..]].concat());
+    let id = bench.enqueue(
+        "billing",
+        &[&["--request-id", CHARGE], &options[..]].concat(),
+    );
     assert_eq!(id, CHARGE);
     let shown: Value = serde_json::from_str(block("## Keys and callers' own ids")).unwrap();
     assert_eq!(bench.read_json(&format!("keys/_ids/{CHARGE}")), shown);
@@ -290,7 +293,12 @@ fn the_reservations_shown_are_those_written() {
     shown.as_object_mut().unwrap().remove("destination");
     let name = sha256_hex(b"invoice-17");
     assert_eq!(bench.read_json(&format!("keys/billing/{name}")), shown);
-    let held = ["--hold", "a person looks", "--not-after", "2100-01-01T00:00:30Z"];
+    let held = [
+        "--hold",
+        "a person looks",
+        "--not-after",
+        "2100-01-01T00:00:30Z",
+    ];
     let id = bench.enqueue("billing", &[&held[..], &["--data", ""]].concat());
     let minute = format!("held/billing/21000101T0000Z/{id}.jsonl");
     assert_eq!(bench.place(&id), minute);
