@@ -108,8 +108,9 @@ impl Shop {
             let names = self.dropped();
             assert_eq!(names.len(), times, "{names:?}");
             for name in names {
-                let name = name.rsplit('/').next().unwrap().to_owned();
-                assert!(!name.starts_with('.') && name.ends_with(".json"), "{name}");
+                let name = name.rsplit('/').next().unwrap();
+                let stem = name.strip_suffix(".json");
+                assert!(stem.is_some_and(|stem| !stem.starts_with('.')), "{name}");
             }
         }
         let report = self.bench.tick();
@@ -160,6 +161,46 @@ fn each_that_drops_has_one_item_sent() {
         let shop = Shop::open();
         let (drops, _) = pair(heading, language);
         shop.drops(&mut shop.program(&[interpreter], drops));
+    }
+}
+
+/// As the system sees it: the file is synced, then renamed, then its directory is synced.
+#[test]
+fn each_that_drops_syncs_before_and_after_the_rename() {
+    let tried = Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        // Not there, or not permitted here.
+        return;
+    }
+    for (heading, language, interpreter) in DROPPING {
+        let shop = Shop::open();
+        let (drops, _) = pair(heading, language);
+        let trace = shop.bench.dir().join("trace");
+        let calls = "trace=fsync,rename,renameat,renameat2";
+        let words = [
+            "strace",
+            "-f",
+            "-y",
+            "-e",
+            calls,
+            "-o",
+            trace.to_str().unwrap(),
+        ];
+        good(&mut shop.program(&[&words[..], &[interpreter]].concat(), drops));
+        let trace = fs::read_to_string(&trace).unwrap();
+        let lines: Vec<&str> = trace.lines().filter(|line| line.ends_with("= 0")).collect();
+        let at = |what: &dyn Fn(&str) -> bool| lines.iter().position(|line| what(line));
+        let steps = [
+            at(&|line| line.contains("fsync(") && line.contains("/incoming/billing/.")),
+            at(&|line| line.contains("rename") && line.contains(".json\"")),
+            at(&|line| line.contains("fsync(") && line.contains("/incoming/billing>")),
+        ];
+        assert!(
+            steps[0].is_some() && steps.is_sorted(),
+            "{heading}: {trace}"
+        );
     }
 }
 

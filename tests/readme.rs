@@ -12,12 +12,16 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bench::{Bench, KEYED};
 use serde_json::Value;
 use support::{Receiver, Reply};
 
 const README: &str = include_str!("../README.md");
+
+/// Waiting longer than this is a failed test.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A fenced block.
 #[derive(Debug)]
@@ -285,7 +289,9 @@ fn the_ways_in_accept_what_they_say() {
         .spawn()
         .unwrap();
     let keyed = || bench.list_ids(&["--key", "invoice-20"]);
+    let begun = Instant::now();
     while keyed().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "it is not accepted");
         std::thread::yield_now();
     }
     bench.tick();
