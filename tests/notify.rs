@@ -39,9 +39,9 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 /// Items go stale before they can be sent, which fails them without a receiver.
 const STALE: &str = "stale_after = \"1ms\"\nstale = \"fail\"";
 
-/// The mailer that the README shows.
+/// The mailer that `spool/README.md` shows.
 fn mailer() -> String {
-    let (_, rest) = include_str!("../README.md")
+    let (_, rest) = include_str!("../spool/README.md")
         .split_once("```sh\n#!/bin/sh\njson=")
         .unwrap();
     format!("#!/bin/sh\njson={}", rest.split_once("```").unwrap().0)

@@ -5,6 +5,8 @@
 
 #[path = "support/bench.rs"]
 mod bench;
+#[path = "support/mod.rs"]
+mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +15,7 @@ use std::process::Command;
 
 use bench::Bench;
 use serde_json::{Value, json};
+use support::{Receiver, Reply};
 use tickpost::config::Config;
 use tickpost::model::envelope::{Body, Envelope, Request, Requester, VERSION, sha256_hex};
 use tickpost::model::event::{Event, EventKind, ResponseNote, Scope};
@@ -326,6 +329,31 @@ fn a_large_body_lies_where_it_is_said_and_is_missed() {
     let why = bench.read_json(&format!("corrupt/{CHARGE}.jsonl.why.json"));
     let why = why["reason"].as_str().unwrap();
     assert_eq!(why, format!("its body, bodies/{CHARGE}, is gone"));
+}
+
+#[test]
+fn the_notice_shown_has_the_fields_of_one() {
+    let receiver = Receiver::start(vec![Reply::status(401)]);
+    let ops = format!("{}/ops", receiver.url());
+    let destinations = [("billing", &*receiver.url(), ""), ("ops", &*ops, "")];
+    let bench = Bench::new();
+    bench.configure("[notify]\ndestinations = [\"ops\"]", &destinations);
+    bench.enqueue("billing", &["--data", "x"]);
+    bench.tick();
+    let told = receiver.wait_for(2).pop().unwrap();
+    let told: Value = serde_json::from_str(&told.text()).unwrap();
+    let shown: Value = serde_json::from_str(block("## Notices\n")).unwrap();
+    let names =
+        |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(names(&told), names(&shown));
+    assert_eq!(
+        (&told["notice"], &told["reason"]),
+        (&shown["notice"], &shown["reason"])
+    );
+    let text = shown["text"].as_str().unwrap();
+    let text = text.replace("2 items", "1 item").replace(" are ", " is ");
+    let begins = told["text"].as_str().unwrap();
+    assert!(begins.starts_with(text.trim_end_matches('…')), "{told}");
 }
 
 #[test]
