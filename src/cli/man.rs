@@ -85,14 +85,15 @@ fn render(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Resu
     Ok(())
 }
 
-/// A page as every roff reads it: other characters by their names, as groff_char(7) has them.
+/// A page as every roff reads it: other characters by their names, as `groff_char`(7) has them.
 fn in_ascii(page: &[u8]) -> Vec<u8> {
     let mut text = String::with_capacity(page.len());
     for c in String::from_utf8_lossy(page).chars() {
         if c.is_ascii() {
             text.push(c);
         } else {
-            text.push_str(&format!("\\[u{:04X}]", u32::from(c)));
+            let code = format!("\\[u{:04X}]", u32::from(c));
+            text.push_str(&code);
         }
     }
     text.into_bytes()
