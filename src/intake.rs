@@ -1,6 +1,8 @@
 //! What every way in has in common: a draft is checked against the configuration and becomes an
 //! offer to the store. What could never be sent is refused now, while somebody listens.
 
+use std::io::Read;
+
 use crate::config::{Config, Destination};
 use crate::entropy;
 use crate::model::draft::Draft;
@@ -13,7 +15,7 @@ use crate::model::ids::{DestName, RequestId};
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{NewBody, Offer, Room, Store, StoreError};
+use crate::store::{self, BodyError, Limits, NewBody, Offer, Store};
 use crate::transport::request::{self, needs_body};
 use crate::transport::secret::Credential;
 
@@ -60,6 +62,30 @@ pub struct By {
     pub principal: Option<String>,
     /// The id that the item has already, if it has.
     pub id: Option<RequestId>,
+}
+
+/// Reads a body: one that fits into an envelope into memory, a larger one piece by piece into the
+/// store.
+///
+/// # Errors
+///
+/// [`BodyError`]; nothing is kept then.
+pub fn take_body(
+    config: &Config,
+    store: &dyn Store,
+    from: &mut dyn Read,
+) -> Result<(Vec<u8>, Option<NewBody>), BodyError> {
+    let mut bytes = Vec::new();
+    let small = INLINE_BYTES_MAX as u64 + 1;
+    from.take(small)
+        .read_to_end(&mut bytes)
+        .map_err(BodyError::Input)?;
+    if (bytes.len() as u64) < small {
+        return Ok((bytes, None));
+    }
+    let mut whole = bytes.as_slice().chain(from);
+    let body = store.take_body(&mut whole, config.limits.max_body_bytes)?;
+    Ok((Vec::new(), Some(body)))
 }
 
 /// Makes an offer of a draft. `body` is the body where it is not the draft's own.
@@ -182,12 +208,12 @@ fn read_all(store: &dyn Store, body: &NewBody) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     store
         .open_new_body(body)
-        .and_then(|mut file| std::io::Read::read_to_end(&mut file, &mut bytes))
+        .and_then(|mut file| file.read_to_end(&mut bytes))
         .map_err(|error| format!("the body cannot be read again: {error}"))?;
     Ok(bytes)
 }
 
-fn is_json(body: impl std::io::Read) -> bool {
+fn is_json(body: impl Read) -> bool {
     let reader = std::io::BufReader::new(body);
     serde_json::from_reader::<_, serde::de::IgnoredAny>(reader).is_ok()
 }
@@ -319,42 +345,30 @@ pub fn is_untold(config: &Config, notify: &[DestName]) -> bool {
     config.notify.destinations.is_empty() && notify.is_empty()
 }
 
-/// Checks that there is room for `more` items.
-///
-/// # Errors
-///
-/// The inner error says which limit is in the way; the outer one is the store's.
-pub fn check_room(
-    config: &Config,
-    store: &dyn Store,
-    more: u64,
-) -> Result<Result<(), Full>, StoreError> {
-    let limits = &config.limits;
-    let items_max = limits.max_items.unwrap_or(0);
-    let Room {
-        free_bytes,
-        free_files,
-        items,
-    } = store.room(items_max)?;
+/// What the configuration lets a store accept.
+#[must_use]
+pub fn limits(config: &Config) -> Limits {
+    Limits {
+        items_max: config.limits.max_items,
+        free_bytes_min: config.limits.min_free_bytes,
+        free_files_min: FREE_FILES_MIN,
+    }
+}
+
+/// Which limit is in the way, and the way out.
+#[must_use]
+pub fn full(config: &Config, full: &store::Full) -> Full {
     let file = config.path.display();
-    if let Some(max) = limits
-        .max_items
-        .filter(|max| items.saturating_add(more) > *max)
-    {
-        return Ok(Err(Full(format!(
-            "{items} items wait and max_items in [limits] of {file} is {max}: nothing more is accepted until some are settled; `tickpost status` shows where they wait"
-        ))));
-    }
-    if free_bytes < limits.min_free_bytes {
-        return Ok(Err(Full(format!(
-            "the spool's file system has {free_bytes} bytes free and min_free in [limits] of {file} is {}: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention",
-            limits.min_free_bytes
-        ))));
-    }
-    if free_files < FREE_FILES_MIN {
-        return Ok(Err(Full(format!(
-            "the spool's file system has room for {free_files} more files only: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention"
-        ))));
-    }
-    Ok(Ok(()))
+    Full(match full {
+        store::Full::Items(max) => format!(
+            "max_items in [limits] of {file} is {max}, and as many items wait: nothing more is accepted until some are settled; `tickpost status` shows where they wait"
+        ),
+        store::Full::Bytes(free) => format!(
+            "the spool's file system has {free} bytes free, and min_free in [limits] of {file} is {}: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention",
+            config.limits.min_free_bytes
+        ),
+        store::Full::Files(free) => format!(
+            "the spool's file system has room for {free} more files only: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention"
+        ),
+    })
 }

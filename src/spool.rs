@@ -1,6 +1,8 @@
 //! Enqueueing from a Rust program, without a process for each item.
 //!
 //! ```
+//! use std::io::Read as _;
+//!
 //! use tickpost::{Draft, Spool};
 //! # let dir = tempfile::tempdir()?;
 //! # let root = dir.path().join("spool");
@@ -16,6 +18,11 @@
 //! // Offered again under its key it is the same item.
 //! assert_eq!(spool.enqueue(draft)?, id);
 //! assert!(spool.item(id)?.is_some());
+//!
+//! // A body of any length goes through in pieces.
+//! let draft = Draft::to("billing")?.path("/v1/files");
+//! let id = spool.enqueue_from(draft, &mut std::io::repeat(b'x').take(100_000))?;
+//! assert_eq!(spool.item(id)?.unwrap().envelope.request.file_bytes(), Some(100_000));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -55,6 +62,9 @@ pub enum SpoolError {
     /// A limit of the configuration is reached.
     #[error(transparent)]
     Full(#[from] Full),
+    /// Another process has been accepting an item under the same key or id for half a minute.
+    #[error("another process accepts an item under the same key; offer it again")]
+    Busy,
     /// The body cannot be read where it comes from.
     #[error("cannot read the body")]
     Body(#[source] std::io::Error),
@@ -109,11 +119,17 @@ impl Spool {
     /// # Errors
     ///
     /// As [`Self::enqueue`].
-    pub fn enqueue_from(&self, draft: Draft, body: &mut dyn Read) -> Result<RequestId, SpoolError> {
+    pub fn enqueue_from(
+        &self,
+        mut draft: Draft,
+        body: &mut dyn Read,
+    ) -> Result<RequestId, SpoolError> {
         let store = self.store()?;
-        let taken = store.take_body(body, self.config.limits.max_body_bytes);
-        match taken {
-            Ok(body) => self.accept(draft, Some(body)),
+        match intake::take_body(&self.config, &store, body) {
+            Ok((bytes, body)) => {
+                draft.body = bytes;
+                self.accept(draft, body)
+            }
             Err(BodyError::Input(source)) => Err(SpoolError::Body(source)),
             Err(BodyError::TooLarge) => Err(Refused::new(intake::too_large(&self.config)).into()),
             Err(BodyError::Store(error)) => Err(error.into()),
@@ -125,14 +141,12 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// [`SpoolError::Full`], with none accepted; [`SpoolError::Store`], after which any number
-    /// is perhaps accepted.
+    /// [`SpoolError::Store`], after which any number is perhaps accepted.
     pub fn enqueue_all(
         &self,
         drafts: Vec<Draft>,
-    ) -> Result<Vec<Result<RequestId, Refused>>, SpoolError> {
+    ) -> Result<Vec<Result<RequestId, SpoolError>>, SpoolError> {
         let store = self.store()?;
-        intake::check_room(&self.config, &store, drafts.len() as u64)??;
         let by = by();
         let mut told = Vec::with_capacity(drafts.len());
         let mut offers = Vec::with_capacity(drafts.len());
@@ -144,11 +158,13 @@ impl Spool {
                     told.push(Ok(offer.envelope.request_id));
                     offers.push(offer);
                 }
-                Err((refused, _)) => told.push(Err(refused)),
+                Err((refused, _)) => told.push(Err(refused.into())),
             }
         }
-        for (place, answer) in places.into_iter().zip(store.accept_all(offers)?) {
-            told[place] = of(answer);
+        let mut answers = Vec::new();
+        store.accept_all(offers, &intake::limits(&self.config), &mut answers)?;
+        for (place, answer) in places.into_iter().zip(answers) {
+            told[place] = self.of(answer);
         }
         Ok(told)
     }
@@ -176,23 +192,27 @@ impl Spool {
 
     fn accept(&self, draft: Draft, body: Option<NewBody>) -> Result<RequestId, SpoolError> {
         let store = self.store()?;
-        let room = intake::check_room(&self.config, &store, 1)?;
-        let offer = match room {
-            Ok(()) => intake::offer(&self.config, draft, body, &store, &by())
-                .map_err(|(refused, body)| (SpoolError::from(refused), body)),
-            Err(full) => Err((full.into(), body)),
-        };
-        match offer {
+        match intake::offer(&self.config, draft, body, &store, &by()) {
             Ok(offer) => {
-                let answer = store.accept_all(vec![offer])?.into_iter().next();
-                Ok(of(answer.unwrap_or(Answer::Busy))?)
+                let mut answers = Vec::new();
+                store.accept_all(vec![offer], &intake::limits(&self.config), &mut answers)?;
+                self.of(answers.pop().unwrap_or(Answer::Open))
             }
-            Err((error, body)) => {
+            Err((refused, body)) => {
                 if let Some(body) = body {
                     store.discard_body(body);
                 }
-                Err(error)
+                Err(refused.into())
             }
+        }
+    }
+
+    fn of(&self, answer: Answer) -> Result<RequestId, SpoolError> {
+        match answer {
+            Answer::New(id) | Answer::Known(id) => Ok(id),
+            Answer::Refused(refusal) => Err(Refused::new(refusal.to_string()).into()),
+            Answer::Full(full) => Err(intake::full(&self.config, &full).into()),
+            Answer::Busy | Answer::Open => Err(SpoolError::Busy),
         }
     }
 }
@@ -204,15 +224,5 @@ fn by() -> By {
         who: users::with_uid(uid),
         principal: users::name(uid),
         id: None,
-    }
-}
-
-fn of(answer: Answer) -> Result<RequestId, Refused> {
-    match answer {
-        Answer::New(id) | Answer::Known(id) => Ok(id),
-        Answer::Refused(refusal) => Err(Refused::new(refusal.to_string())),
-        Answer::Busy => Err(Refused::new(
-            "another process accepts it just now; offer it again".to_owned(),
-        )),
     }
 }

@@ -214,18 +214,22 @@ fn whoever_waits_for_the_ids_gets_them() {
 fn limits_stop_it_and_say_where() {
     let bench = bench();
     bench.configure("[limits]\nmax_items = 5", &[("shop", &closed_port(), "")]);
-    let six: String = (0..6).map(|n| line(n) + "\n").collect();
-    let ran = batch(&bench, &six).code(75);
-    assert_eq!(ran.stdout, "");
-    assert!(ran.stderr.contains("stopped before line 1"), "{ran:#?}");
+    let seven: String = (0..7).map(|n| line(n) + "\n").collect();
+    let ran = batch(&bench, &seven).code(75);
+    // As many as fit are accepted, and their ids printed.
+    let out: Vec<bool> = ran.stdout.lines().map(str::is_empty).collect();
+    assert_eq!(out, [false, false, false, false, false, true, true]);
+    assert!(ran.stderr.contains("stopped at line 6"), "{ran:#?}");
     assert!(ran.stderr.contains("max_items"), "{ran:#?}");
-    let five: String = (0..5).map(|n| line(n) + "\n").collect();
-    assert_eq!(batch(&bench, &five).ok().stdout.lines().count(), 5);
     bench
         .run(&["enqueue", "shop", "--data", "x"])
         .code(75)
-        .says("5 items wait")
+        .says("max_items")
         .prints_nothing();
+    bench
+        .run(&["status", "--check"])
+        .code(2)
+        .prints("TICKPOST CRITICAL - max_items");
     bench.configure(
         "[limits]\nmin_free = \"1000000GiB\"",
         &[("shop", &closed_port(), "")],
@@ -234,7 +238,58 @@ fn limits_stop_it_and_say_where() {
         .run(&["enqueue", "shop", "--data", "x"])
         .code(75)
         .says("min_free");
+    bench.run(&["status", "--check"]).code(2).prints("min_free");
     assert_eq!(bench.files("pending/").len(), 5);
+    assert_eq!(bench.files("tmp/"), Vec::<String>::new());
+}
+
+/// What was accepted before needs no room.
+#[test]
+fn a_full_spool_still_knows_what_it_has() {
+    let bench = bench();
+    let keyed = |n: usize| {
+        json!({"destination": "shop", "key": format!("k{n}"), "request": {"path": format!("/{n}")}})
+            .to_string()
+            + "\n"
+    };
+    bench.configure("[limits]\nmax_items = 3", &[("shop", &closed_port(), "")]);
+    let three: String = (0..3).map(keyed).collect();
+    let first = batch(&bench, &three).ok().stdout;
+    assert_eq!(batch(&bench, &three).ok().stdout, first);
+    let one = [
+        "-q", "enqueue", "shop", "--path", "/1", "--key", "k1", "--data", "",
+    ];
+    let id = bench.run(&one).ok().id();
+    assert_eq!(first.lines().nth(1), Some(&*id));
+    // The fourth is refused, and its key is free for when there is room.
+    let four: String = (0..4).map(keyed).collect();
+    let ran = batch(&bench, &four).code(75);
+    assert_eq!(ran.stdout, format!("{first}\n"));
+    assert_eq!(bench.files("keys/shop/").len(), 3);
+    bench.configure("", &[("shop", &closed_port(), "")]);
+    assert_eq!(batch(&bench, &four).ok().stdout.lines().count(), 4);
+}
+
+/// Whose id is not printed is not accepted, also when an error ends it.
+#[test]
+fn an_error_in_the_midst_prints_what_was_accepted_before() {
+    let bench = bench();
+    fs::remove_dir(bench.spool().join("pending/ops")).unwrap_or_default();
+    fs::write(bench.spool().join("pending/ops"), "in the way").unwrap();
+    let mut input: String = (0..300)
+        .map(|n| {
+            json!({"destination": "shop", "key": format!("k{n}"), "request": {}}).to_string() + "\n"
+        })
+        .collect();
+    input.push_str("{\"destination\":\"ops\",\"key\":\"x\",\"request\":{}}\n");
+    let ran = batch(&bench, &input).code(78);
+    let mut printed: Vec<&str> = ran.stdout.lines().filter(|id| !id.is_empty()).collect();
+    printed.sort_unstable();
+    let mut there = bench.list_ids(&["--destination", "shop"]);
+    there.sort();
+    assert!(printed.len() >= 254, "{} of 300", printed.len());
+    assert_eq!(printed, there);
+    assert_eq!(ran.stdout.lines().count(), 301);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Drop boxes: any program renames a file into one, and it becomes one item, under its owner's
-//! uid. What a death leaves is tried in `drop_box_deaths.rs`.
+//! uid. What a death leaves is tried in `accept_deaths.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -241,20 +241,71 @@ fn a_box_of_no_destination_waits_and_is_told_of() {
 #[test]
 fn without_room_the_boxes_wait() {
     let bench = bench();
-    bench.configure(
-        "[limits]\nmin_free = \"1000000GiB\"",
-        &[("shop", &closed_port(), "")],
-    );
-    bench.run(&["tick"]).ok().says_not("drop boxes");
-    drop_file(&bench, "shop", "a.json", r#"{"request":{}}"#);
+    let limited = |limit: &str| {
+        bench.configure(
+            &format!("[limits]\n{limit}"),
+            &[("shop", &closed_port(), "")],
+        );
+    };
+    limited("min_free = \"1000000GiB\"");
+    bench.run(&["tick"]).ok().says_not("waits");
+    for n in 0..7 {
+        drop_file(&bench, "shop", &format!("{n}.json"), r#"{"request":{}}"#);
+    }
     bench
         .run(&["tick"])
         .ok()
-        .says("the drop boxes wait")
+        .says("incoming/shop waits")
         .says("min_free");
-    assert_eq!(bench.files("incoming/").len(), 1);
-    bench.configure("", &[("shop", &closed_port(), "")]);
-    assert_eq!(bench.tick()["ingested"], 1);
+    assert_eq!(bench.files("incoming/").len(), 7);
+    // As many as fit, and the others when there is room.
+    limited("max_items = 3");
+    assert_eq!(bench.tick()["ingested"], 3);
+    bench.run(&["tick"]).ok().says("max_items");
+    limited("");
+    assert_eq!(bench.tick()["ingested"], 4);
+    assert_eq!(bench.files("incoming/"), Vec::<String>::new());
+    assert_eq!(bench.files("pending/").len(), 7);
+}
+
+/// Names as long as they come, and what cannot be taken in, cost the others nothing.
+#[test]
+fn hostile_files_cost_the_others_nothing() {
+    let bench = bench();
+    let long = format!("{}.json", "x".repeat(250));
+    let dir = bench.spool().join("incoming/shop");
+    fs::write(dir.join(&long), "not JSON").unwrap();
+    fs::write(dir.join(format!("{}.json", "ü".repeat(120))), "nor this").unwrap();
+    fs::write(
+        dir.join(format!("{}.json", "y".repeat(250))),
+        r#"{"request":{}}"#,
+    )
+    .unwrap();
+    let elsewhere = bench.file("elsewhere", "{}");
+    for n in 0..4500 {
+        fs::hard_link(&elsewhere, dir.join(format!("{n}.json"))).unwrap();
+    }
+    for n in 0..5 {
+        drop_file(
+            &bench,
+            "shop",
+            &format!("good{n}.json"),
+            r#"{"request":{}}"#,
+        );
+    }
+    let ran = bench.run(&["--json", "tick"]).ok();
+    assert_eq!(ran.json()["ingested"], 6);
+    assert_eq!(ran.json()["corrupt"], 2);
+    // Of very many the first are named, and how many there are.
+    let named = ran
+        .stderr
+        .lines()
+        .filter(|line| line.contains("more than one name"));
+    assert!(named.count() <= 20, "{ran:#?}");
+    assert!(ran.stderr.contains("4480 more files are left"), "{ran:#?}");
+    assert_eq!(bench.files("incoming/").len(), 4500);
+    let aside = bench.files("corrupt/");
+    assert_eq!(aside.len(), 4, "{aside:?}");
 }
 
 #[test]

@@ -214,6 +214,10 @@ const LONG_FILES: &[(&str, &str)] = &[
         "tables of tests, a row a condition",
     ),
     (
+        "src/store/file/accept.rs",
+        "the one way in, from names to places, in the order of its writes",
+    ),
+    (
         "src/store/memory.rs",
         "the whole contract once more, a few lines a method",
     ),

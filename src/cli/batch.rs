@@ -58,6 +58,8 @@ struct Batch<'a> {
     lines: Vec<Line>,
     bytes: usize,
     bad: u64,
+    /// Those of the bad ones that only came at the wrong time.
+    busy: u64,
     untold: bool,
     progress: Progress,
 }
@@ -81,6 +83,7 @@ pub(super) fn run(
         lines: Vec::new(),
         bytes: 0,
         bad: 0,
+        busy: 0,
         untold: false,
         progress: Progress::start(context.out, None, "lines"),
     };
@@ -228,21 +231,35 @@ impl Batch<'_> {
                 Line::Bad(why) => told.push(Err(why)),
             }
         }
-        if !offers.is_empty() {
-            let count = offers.len() as u64;
-            if let Err(full) = intake::check_room(self.config, self.store, count)? {
-                let text = format!("stopped before line {first}: {full}");
-                return Err(CliError::Full(Full::new(text)).into());
-            }
-            for (index, answer) in at.into_iter().zip(self.store.accept_all(offers)?) {
-                told[index] = match answer {
-                    Answer::New(id) | Answer::Known(id) => Ok(Some(id)),
-                    Answer::Refused(refusal) => Err(refusal.to_string()),
-                    Answer::Busy => Err("another process accepts it just now".to_owned()),
-                };
-            }
+        let mut answers = Vec::new();
+        let limits = intake::limits(self.config);
+        let accepted = self.store.accept_all(offers, &limits, &mut answers);
+        let mut full = None;
+        for (index, answer) in at.into_iter().zip(answers) {
+            told[index] = match answer {
+                Answer::New(id) | Answer::Known(id) => Ok(Some(id)),
+                Answer::Refused(refusal) => Err(refusal.to_string()),
+                Answer::Full(why) => {
+                    full.get_or_insert((index, why));
+                    Ok(None)
+                }
+                Answer::Busy => {
+                    self.busy += 1;
+                    Err("another process accepts an item under its key; give it again".to_owned())
+                }
+                Answer::Open => Ok(None),
+            };
         }
-        self.print(first, &told)
+        // Also before an error: whose id is not printed is not accepted.
+        self.print(first, &told)?;
+        accepted?;
+        if let Some((index, why)) = full {
+            let line = first + index as u64;
+            let why = intake::full(self.config, &why);
+            let text = format!("stopped at line {line}: {why}");
+            return Err(CliError::Full(Full::new(text)).into());
+        }
+        Ok(())
     }
 
     /// One line of output for each of input, all at once.
@@ -292,10 +309,14 @@ impl Batch<'_> {
             return Ok(());
         }
         let lines = self.first - 1;
-        Err(CliError::Data(format!(
+        let text = format!(
             "{} of {lines} lines were not accepted; the others were",
             self.bad
-        ))
-        .into())
+        );
+        Err(if self.bad == self.busy {
+            CliError::Timeout(text).into()
+        } else {
+            CliError::Data(text).into()
+        })
     }
 }

@@ -12,6 +12,7 @@ use super::exit::{self, CliError};
 use super::{Context, output, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
+use crate::intake;
 use crate::model::ids::DestName;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs, id_time};
@@ -185,6 +186,14 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
     if let Err(error) = store.check_original() {
         no_tick = no_tick.or(Some(error.to_string()));
     }
+    let mut full = None;
+    if let Some(config) = &config {
+        let limits = intake::limits(config);
+        let room = store.room(limits.items_max.unwrap_or(0))?;
+        if let (0, Some(why)) = limits.fit(&room) {
+            full = Some(intake::full(config, &why).to_string());
+        }
+    }
     let known: Vec<DestName> = config
         .iter()
         .flat_map(|config| config.destinations.keys().cloned())
@@ -210,6 +219,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         suspended: suspended(&status),
         unconfigured: unconfigured(&status),
         no_tick,
+        full,
     })
 }
 

@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::engine::Options;
 use crate::intake::{self, By};
 use crate::model::draft::Draft;
-use crate::model::envelope::INLINE_BYTES_MAX;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::time::{MINUTE_MS, UnixMs};
 use crate::store::file::FileStore;
@@ -152,7 +151,6 @@ fn one(
         principal: users::name(uid),
         id: None,
     };
-    intake::check_room(config, store, 1)?.map_err(CliError::Full)?;
     let (bytes, body) = body(context, config, store, &item)?;
     let draft = match draft(config, name, item, bytes, now) {
         Ok(draft) => draft,
@@ -174,7 +172,8 @@ fn one(
         }
         CliError::Data(refused.to_string())
     })?;
-    let answers = store.accept_all(vec![offer])?;
+    let mut answers = Vec::new();
+    store.accept_all(vec![offer], &intake::limits(config), &mut answers)?;
     let id = match answers.into_iter().next() {
         Some(Answer::New(id)) => id,
         Some(Answer::Known(id)) => {
@@ -186,8 +185,10 @@ fn one(
             id
         }
         Some(Answer::Refused(refusal)) => return Err(CliError::Data(refusal.to_string()).into()),
-        Some(Answer::Busy) | None => {
-            return Err(CliError::Data("the store gave no answer".to_owned()).into());
+        Some(Answer::Full(full)) => return Err(CliError::Full(intake::full(config, &full)).into()),
+        Some(Answer::Busy | Answer::Open) | None => {
+            let text = "another process has been accepting an item under the same key or id for half a minute; run it again: whichever comes second gets the id of the first";
+            return Err(CliError::Timeout(text.to_owned()).into());
         }
     };
     if context.out.json {
@@ -258,33 +259,23 @@ fn body(
             ("standard input".to_owned(), Box::new(io::stdin().lock()))
         }
     };
-    let fail = |source| CliError::Input {
-        path: name.clone(),
-        source,
+    let (bytes, body) = match intake::take_body(config, store, &mut input) {
+        Ok(taken) => taken,
+        Err(BodyError::Input(source)) => {
+            let path = name;
+            return Err(CliError::Input { path, source }.into());
+        }
+        Err(BodyError::TooLarge) => return Err(CliError::Data(intake::too_large(config)).into()),
+        Err(BodyError::Store(error)) => return Err(error.into()),
     };
-    let mut bytes = Vec::new();
-    let small = INLINE_BYTES_MAX as u64 + 1;
-    input
-        .by_ref()
-        .take(small)
-        .read_to_end(&mut bytes)
-        .map_err(fail)?;
     let method = item.method.as_deref().unwrap_or("POST");
-    if bytes.is_empty() && item.file.is_none() && ["POST", "PUT", "PATCH"].contains(&method) {
+    let is_empty = bytes.is_empty() && body.is_none();
+    if is_empty && item.file.is_none() && ["POST", "PUT", "PATCH"].contains(&method) {
         context.out.warn(
             "standard input was empty, and so is the body; `--data ''` says that this is meant",
         );
     }
-    if (bytes.len() as u64) < small {
-        return Ok((bytes, None));
-    }
-    let mut whole = bytes.as_slice().chain(input);
-    match store.take_body(&mut whole, config.limits.max_body_bytes) {
-        Ok(body) => Ok((Vec::new(), Some(body))),
-        Err(BodyError::Input(source)) => Err(fail(source).into()),
-        Err(BodyError::TooLarge) => Err(CliError::Data(intake::too_large(config)).into()),
-        Err(BodyError::Store(error)) => Err(error.into()),
-    }
+    Ok((bytes, body))
 }
 
 /// Ticks the destination. What was accepted is accepted, whatever comes of it.

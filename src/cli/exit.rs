@@ -148,10 +148,6 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             "links are not followed: put a directory there, or move the whole spool and name it with --spool",
         ),
         StoreError::Exists { .. } => (65, "nothing was changed"),
-        StoreError::KeyBusy { .. } => (
-            75,
-            "run it again: whichever comes second gets the id of the first",
-        ),
         StoreError::Restless { .. } => (
             75,
             "run it again; nothing was accepted under that key or id",

@@ -19,7 +19,7 @@ use crate::model::reason::Reason;
 use crate::model::state::{self, Move, Refused, Resolution, State};
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
-use crate::store::{Decision, DestinationHold, Found, Offer, Owner, Store};
+use crate::store::{Decision, DestinationHold, Found, Limits, Offer, Owner, Store};
 
 /// What every one of these commands takes.
 #[derive(Debug, clap::Args)]
@@ -460,12 +460,14 @@ fn accept_copy(
             Some(store.take_body(&mut file, bytes)?)
         }
     };
-    store.accept_all(vec![Offer {
+    let offer = Offer {
         envelope,
         accepted,
         own_id: false,
         body,
-    }])?;
+    };
+    // As with `retry` itself, what is there already is not refused for want of room.
+    store.accept_all(vec![offer], &Limits::NONE, &mut Vec::new())?;
     Ok(id)
 }
 

@@ -7,8 +7,9 @@ use crate::model::ids::DestName;
 use crate::store::{Dropped, Intake, StoreError};
 use crate::users;
 
-/// How many files of a box are taken in between two looks at whether it is time to stop.
-const FILES_MAX: usize = 2000;
+/// After so many files of a box that cannot be taken in, its others wait for the next tick, which
+/// begins elsewhere in the box.
+const STAY_MAX: u64 = 20_000;
 
 impl Tick<'_, '_> {
     /// Takes in what other programs have dropped.
@@ -16,21 +17,15 @@ impl Tick<'_, '_> {
         let config = self.engine.config;
         let store = self.engine.store;
         let only = self.options.destination.as_ref();
-        let mut waits = false;
         for (name, has_files) in self.session.drop_boxes()? {
-            waits |= has_files;
             if has_files && !config.destinations.contains_key(&name) && only.is_none() {
                 self.report.warnings.push(format!(
                     "incoming/{name}: destination `{name}` is not configured; its files wait"
                 ));
             }
         }
-        if waits && let Err(full) = intake::check_room(config, store, 1)? {
-            let warning = format!("the drop boxes wait: {full}");
-            self.report.warnings.push(warning);
-            return Ok(());
-        }
         let bytes_max = intake::text_bytes_max(config);
+        let limits = intake::limits(config);
         let takes_items = config.destinations.values().filter(|d| d.command.is_none());
         for name in takes_items.map(|destination| &destination.name) {
             if only.is_some_and(|only| only != name) {
@@ -40,7 +35,7 @@ impl Tick<'_, '_> {
                 let now = self.now();
                 let taken = self
                     .session
-                    .take_in(name, bytes_max, FILES_MAX, &mut |dropped| {
+                    .take_in(name, bytes_max, &limits, &mut |dropped| {
                         let by = By {
                             now,
                             who: users::with_uid(dropped.uid),
@@ -56,7 +51,13 @@ impl Tick<'_, '_> {
                         }
                     })?;
                 self.report.ingested += taken.accepted;
-                let more = taken.left && taken.accepted > 0;
+                if let Some(full) = &taken.full {
+                    let full = intake::full(config, full);
+                    let warning = format!("incoming/{name} waits: {full}");
+                    self.report.warnings.push(warning);
+                    break;
+                }
+                let more = taken.left && taken.stay < STAY_MAX;
                 if !more || self.stop_cause(begun_ms).is_some() {
                     break;
                 }

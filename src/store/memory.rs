@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{
-    Answer, BodyError, Claimed, Counts, Decision, DestinationHold, Dropped, Found, Intake,
-    Interrupted, Memory, Met, NewBody, NewBodyAt, Offer, Owner, Pruned, Refusal, Room, Scope,
-    Session, Store, StoreError, TakenIn, Want,
+    Answer, BodyError, Claimed, Counts, Decision, DestinationHold, Dropped, Found, Full, Intake,
+    Interrupted, Limits, Memory, Met, NewBody, NewBodyAt, Offer, Owner, Pruned, Refusal, Room,
+    Scope, Session, Store, StoreError, TakenIn, Want,
 };
 use crate::model::envelope::{Body, Envelope};
 use crate::model::event::{Event, EventKind};
@@ -98,7 +98,7 @@ impl Inner {
     }
 
     /// Accepts an offer unless its key or its id is known.
-    fn take(&mut self, offer: Offer) -> Result<Answer, StoreError> {
+    fn take(&mut self, offer: Offer, full: Option<Full>) -> Result<Answer, StoreError> {
         let Offer {
             mut envelope,
             accepted,
@@ -133,6 +133,9 @@ impl Inner {
             } else {
                 Answer::Refused(Refusal::IdTaken { id })
             });
+        }
+        if let Some(full) = full {
+            return Ok(Answer::Full(full));
         }
         if let Some(NewBody {
             bytes,
@@ -212,9 +215,20 @@ impl Inner {
 }
 
 impl Store for MemoryStore {
-    fn accept_all(&self, offers: Vec<Offer>) -> Result<Vec<Answer>, StoreError> {
-        let mut inner = self.inner.borrow_mut();
-        offers.into_iter().map(|offer| inner.take(offer)).collect()
+    fn accept_all(
+        &self,
+        offers: Vec<Offer>,
+        limits: &Limits,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), StoreError> {
+        answers.clear();
+        for offer in offers {
+            let (fit, full) = limits.fit(&self.room(u64::MAX)?);
+            let fits = if fit == 0 { full } else { None };
+            let answer = self.inner.borrow_mut().take(offer, fits)?;
+            answers.push(answer);
+        }
+        Ok(())
     }
 
     fn take_body(&self, from: &mut dyn Read, bytes_max: u64) -> Result<NewBody, BodyError> {
@@ -449,7 +463,7 @@ impl Session for MemorySession<'_> {
         &mut self,
         _: &DestName,
         _: u64,
-        _: usize,
+        _: &Limits,
         _: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<TakenIn, StoreError> {
         Ok(TakenIn::default())

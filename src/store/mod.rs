@@ -120,12 +120,6 @@ pub enum StoreError {
         /// The id.
         id: RequestId,
     },
-    /// Another process has been accepting an item under the same key for long. Exit code 75.
-    #[error("another process is accepting an item under the same key, at {}", path.display())]
-    KeyBusy {
-        /// The key's file.
-        path: PathBuf,
-    },
     /// Items move faster than one can be looked for. Exit code 75.
     #[error("items in {} move too fast to see whether one is there", root.display())]
     Restless {
@@ -225,8 +219,58 @@ pub enum Answer {
     Known(RequestId),
     /// It is not accepted.
     Refused(Refusal),
-    /// Another process is accepting an item under the same key. Only where nobody waits.
+    /// There is no room for it.
+    Full(Full),
+    /// Another process has been accepting an item under the same key for long.
     Busy,
+    /// An error came before it was its turn: it is not accepted, unless the error says so.
+    Open,
+}
+
+/// What must hold for more to be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many items may be pending, unknown and held.
+    pub items_max: Option<u64>,
+    /// How many bytes must be free.
+    pub free_bytes_min: u64,
+    /// How many files must still fit.
+    pub free_files_min: u64,
+}
+
+/// Which limit is in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// So many items wait, and no more may.
+    Items(u64),
+    /// So many bytes are free.
+    Bytes(u64),
+    /// So many files still fit.
+    Files(u64),
+}
+
+impl Limits {
+    /// Whatever fits.
+    pub const NONE: Self = Self {
+        items_max: None,
+        free_bytes_min: 0,
+        free_files_min: 0,
+    };
+
+    /// How many more items fit into what there is, and what is in the way of any more.
+    #[must_use]
+    pub fn fit(&self, room: &Room) -> (u64, Option<Full>) {
+        if room.free_bytes < self.free_bytes_min {
+            return (0, Some(Full::Bytes(room.free_bytes)));
+        }
+        if room.free_files < self.free_files_min {
+            return (0, Some(Full::Files(room.free_files)));
+        }
+        match self.items_max {
+            Some(max) => (max.saturating_sub(room.items), Some(Full::Items(max))),
+            None => (u64::MAX, None),
+        }
+    }
 }
 
 /// Why an item is not accepted.
@@ -396,21 +440,31 @@ pub trait Store {
             own_id: false,
             body: None,
         };
-        let answers = self.accept_all(vec![offer])?;
+        let mut answers = Vec::new();
+        self.accept_all(vec![offer], &Limits::NONE, &mut answers)?;
         match answers.first() {
             Some(Answer::New(_) | Answer::Known(_)) => Ok(()),
-            Some(Answer::Refused(_) | Answer::Busy) | None => Err(StoreError::Exists { id }),
+            Some(Answer::Refused(_) | Answer::Full(_) | Answer::Busy | Answer::Open) | None => {
+                Err(StoreError::Exists { id })
+            }
         }
     }
 
-    /// Makes items durable, all together with few syncs; each gets its answer, in order. A
-    /// process that dies has accepted any number of them; offered again under the same keys or
-    /// ids each is accepted once.
+    /// Makes items durable, all together with few syncs, as far as `limits` let it. Each gets its
+    /// answer in `answers`, in order, and has it also where an error follows. A process that dies
+    /// has accepted any number of them; offered again under the same keys or ids each is accepted
+    /// once.
     ///
     /// # Errors
     ///
-    /// The first [`StoreError`]: any number is perhaps accepted.
-    fn accept_all(&self, offers: Vec<Offer>) -> Result<Vec<Answer>, StoreError>;
+    /// The first [`StoreError`]; what has [`Answer::Open`] then is not accepted, or perhaps where
+    /// the error is [`StoreError::Io`] with `op` `sync directory`.
+    fn accept_all(
+        &self,
+        offers: Vec<Offer>,
+        limits: &Limits,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), StoreError>;
 
     /// Takes a body in, piece by piece, at most `bytes_max` bytes. It is nobody's until it is
     /// offered with its item.
@@ -640,14 +694,18 @@ pub enum Intake {
 }
 
 /// How many files were taken in from the drop boxes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenIn {
     /// Items accepted.
     pub accepted: u64,
     /// Files of items that were accepted before, by their key or id.
     pub known: u64,
-    /// There is more.
+    /// Files that were looked at and stay where they are.
+    pub stay: u64,
+    /// There is more that was not looked at.
     pub left: bool,
+    /// What keeps more from being accepted.
+    pub full: Option<Full>,
 }
 
 /// What a session met besides its work.
@@ -693,8 +751,9 @@ pub trait Session {
     /// The first [`StoreError`] met.
     fn drop_boxes(&mut self) -> Result<Vec<(DestName, bool)>, StoreError>;
 
-    /// Takes in at most `files_max` files of the drop box of `destination`; `decide` is asked
-    /// about each. A box that is not there is made.
+    /// Takes in the next files of the drop box of `destination`, a bounded number, as far as
+    /// `limits` let it; `decide` is asked about each. In one session no file is looked at twice.
+    /// A box that is not there is made.
     ///
     /// # Errors
     ///
@@ -703,7 +762,7 @@ pub trait Session {
         &mut self,
         destination: &DestName,
         bytes_max: u64,
-        files_max: usize,
+        limits: &Limits,
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<TakenIn, StoreError>;
 

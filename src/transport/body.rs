@@ -13,6 +13,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use sha2::{Digest as _, Sha256};
+
+use crate::model::envelope::hex;
 
 /// The body is handed over in pieces of this size, so that a body that stuck half way shows it.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -63,14 +66,20 @@ enum Rest {
     /// So many bytes of a file. Its pieces are read where the network runs: it is a file of this
     /// machine, read a moment ago to check it, and the thread is this destination's own. The
     /// mutex is for the library's sake, which shares what it only ever passes on.
-    File(Mutex<Box<dyn Read + Send>>, u64),
+    File(Mutex<Box<dyn Read + Send>>, u64, Box<Check>),
+}
+
+/// Whether what is handed over is what was accepted: its last piece is kept back if it is not.
+struct Check {
+    sum: Sha256,
+    wanted: String,
 }
 
 impl Rest {
     fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(_, left) => *left,
+            Self::File(_, left, _) => *left,
         }
     }
 
@@ -78,10 +87,14 @@ impl Rest {
         let len = usize::try_from(self.len()).map_or(PIECE_BYTES, |len| len.min(PIECE_BYTES));
         match self {
             Self::Bytes(bytes) => Ok(bytes.split_to(len)),
-            Self::File(file, left) => {
+            Self::File(file, left, check) => {
                 let mut piece = vec![0; len];
                 let file = file.get_mut().map_err(|_| io::ErrorKind::Other)?;
                 file.read_exact(&mut piece)?;
+                check.sum.update(&piece);
+                if *left == len as u64 && hex(&check.sum.clone().finalize()) != check.wanted {
+                    return Err(io::Error::other("the body changed while it was sent"));
+                }
                 *left -= len as u64;
                 Ok(Bytes::from(piece))
             }
@@ -95,9 +108,17 @@ impl Marked {
         Self::of(Rest::Bytes(Bytes::from(bytes)))
     }
 
-    /// Wraps a body of so many bytes that is read while it is sent.
-    pub(super) fn streamed(file: Box<dyn Read + Send>, bytes: u64) -> (Self, Marker) {
-        Self::of(Rest::File(Mutex::new(file), bytes))
+    /// Wraps a body of so many bytes and this SHA-256 that is read while it is sent.
+    pub(super) fn streamed(
+        file: Box<dyn Read + Send>,
+        bytes: u64,
+        sha256: String,
+    ) -> (Self, Marker) {
+        let check = Check {
+            sum: Sha256::new(),
+            wanted: sha256,
+        };
+        Self::of(Rest::File(Mutex::new(file), bytes, Box::new(check)))
     }
 
     fn of(rest: Rest) -> (Self, Marker) {
@@ -164,14 +185,23 @@ mod tests {
     #[test]
     fn a_streamed_body_that_ends_early_has_begun() {
         let file = Box::new(io::Cursor::new(vec![1; PIECE_BYTES + 5]));
-        let (mut body, marker) = Marked::streamed(file, PIECE_BYTES as u64 + 10);
+        let (mut body, marker) = Marked::streamed(file, PIECE_BYTES as u64 + 10, String::new());
         assert_eq!(body.size_hint().exact(), Some(PIECE_BYTES as u64 + 10));
         assert_eq!(poll(&mut body), Some(PIECE_BYTES));
         assert_eq!(poll(&mut body), None);
         assert_eq!(marker.progress(), Progress::Begun);
         assert!(!body.is_end_stream());
 
-        let (mut body, marker) = Marked::streamed(Box::new(io::Cursor::new(vec![1; 10])), 10);
+        // One that is not what was accepted never arrives whole.
+        for (bytes, arrives) in [(vec![1; 10], Some(10)), (vec![2; 10], None)] {
+            let sum = hex(&Sha256::digest([1; 10]));
+            let (mut body, marker) = Marked::streamed(Box::new(io::Cursor::new(bytes)), 10, sum);
+            assert_eq!(poll(&mut body), arrives);
+            assert_eq!(body.is_end_stream(), arrives.is_some());
+            assert_eq!(marker.progress() == Progress::HandedOver, arrives.is_some());
+        }
+        let sum = hex(&Sha256::digest([1; 10]));
+        let (mut body, marker) = Marked::streamed(Box::new(io::Cursor::new(vec![1; 10])), 10, sum);
         assert_eq!(poll(&mut body), Some(10));
         assert_eq!(marker.progress(), Progress::HandedOver);
         assert!(body.is_end_stream());

@@ -41,8 +41,9 @@ use super::phase::{self, Seen};
 use super::redact::Redactor;
 use super::request::{Assembled, Payload, assemble, needs_body};
 use super::secret::{self, Credential};
-use super::{Send as Attempt, Sent, Transport};
+use super::{Send as Attempt, Sent, Streamed, Transport};
 use crate::config::{Destination, Tls};
+use crate::model::envelope::sha256_hex;
 use crate::model::ids::DestName;
 use crate::model::outcome::{Answer, Failure, Outcome, TransportClass};
 
@@ -285,16 +286,16 @@ impl Ready {
     }
 
     fn request(&self, attempt: &Attempt) -> Result<(reqwest::Request, Option<Marker>), String> {
-        let mut file = None;
-        if let Some(body) = &attempt.body {
-            let opened = body.take();
-            file = Some(opened.map_err(|error| format!("cannot read the body: {error}"))?);
-        }
+        let unread = |error: io::Error| format!("cannot read the body: {error}");
+        let body = attempt.body.as_ref();
+        let mut file = body.map(Streamed::take).transpose().map_err(unread)?;
         let mut whole = None;
         if let Some(file) = file.as_mut().filter(|_| needs_body(&attempt.destination)) {
             let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes)
-                .map_err(|error| format!("cannot read the body: {error}"))?;
+            file.read_to_end(&mut bytes).map_err(unread)?;
+            if sha256_hex(&bytes) != attempt.envelope.request.body_sha256 {
+                return Err("the body changed before it was sent".to_owned());
+            }
             whole = Some(bytes);
         }
         assemble(
@@ -304,7 +305,10 @@ impl Ready {
             whole,
         )
         .map_err(|error| phase::words(&error))
-        .and_then(|assembled| build(&self.client, assembled, file))
+        .and_then(|assembled| {
+            let sha256 = attempt.envelope.request.body_sha256.clone();
+            build(&self.client, assembled, file.map(|file| (file, sha256)))
+        })
     }
 
     /// Reads a response as far as rules may look.
@@ -381,7 +385,7 @@ async fn settled(marker: Option<Marker>) -> Option<Progress> {
 fn build(
     client: &reqwest::Client,
     assembled: Assembled,
-    file: Option<Box<dyn Read + Send>>,
+    file: Option<(Box<dyn Read + Send>, String)>,
 ) -> Result<(reqwest::Request, Option<Marker>), String> {
     let method = reqwest::Method::from_bytes(assembled.method.as_bytes())
         .map_err(|_| format!("method `{}` cannot be sent", assembled.method))?;
@@ -398,8 +402,8 @@ fn build(
     let body = match assembled.body {
         Payload::Bytes(bytes) => (!bytes.is_empty()).then(|| Marked::new(bytes)),
         Payload::Streamed(bytes) => {
-            let file = file.ok_or("the body's file was not opened")?;
-            Some(Marked::streamed(file, bytes))
+            let (file, sha256) = file.ok_or("the body's file was not opened")?;
+            Some(Marked::streamed(file, bytes, sha256))
         }
     };
     if body.is_none() && matches!(method.as_str(), "POST" | "PUT" | "PATCH") {

@@ -113,6 +113,8 @@ pub(super) struct Values {
     pub(super) unconfigured: Vec<(String, u64)>,
     /// Why no tick can run.
     pub(super) no_tick: Option<String>,
+    /// Why nothing is accepted.
+    pub(super) full: Option<String>,
 }
 
 /// Something that is wrong. The names are those of the JSON.
@@ -137,6 +139,9 @@ pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
             "configuration",
             format!("no tick can run: {why}"),
         );
+    }
+    if let Some(why) = &values.full {
+        note(Level::Critical, "room", why.clone());
     }
     let ago = times::span(values.tick_age);
     note(

@@ -72,6 +72,11 @@ fn every_value_is_judged_by_its_own_limit() {
             |v| v.no_tick = Some("line 2".to_owned()),
             Level::Critical,
         ),
+        (
+            "room",
+            |v| v.full = Some("no room".to_owned()),
+            Level::Critical,
+        ),
         ("pending", |v| v.pending = 1_000_000, Level::Ok),
         ("failed", |v| v.failed = 1_000_000, Level::Ok),
     ];

@@ -11,12 +11,12 @@
 //! A process that dies before 4 leaves reservations of an id that is nowhere: the next caller
 //! accepts its item under that id. The lock tells a caller that is dead from one at work.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::{Answer, NewBodyAt, Offer, Refusal, StoreError};
+use super::super::{Answer, Limits, NewBodyAt, Offer, Refusal, Store as _, StoreError};
 use super::journal::io_error;
 use super::keys::{self, Owned, Reservation, disown, known_item, own, remove, rewrite};
 use super::layout::Place;
@@ -57,52 +57,52 @@ struct Group {
     names: usize,
 }
 
-/// Accepts, group by group. With `wait`, somebody else's acceptance under one of the keys is
-/// waited for; without, the answer is [`Answer::Busy`].
+/// Accepts, group by group, into `answers`. With `wait`, somebody else's acceptance under one of
+/// the keys is waited for, but for all together no longer than [`KEY_WAIT`].
 pub(super) fn accept_all(
     store: &FileStore,
     offers: Vec<Offer>,
+    limits: &Limits,
     wait: bool,
-) -> Result<Vec<Answer>, StoreError> {
-    let mut answers = vec![Answer::Busy; offers.len()];
+    answers: &mut Vec<Answer>,
+) -> Result<(), StoreError> {
+    *answers = vec![Answer::Open; offers.len()];
     let mut waiting: VecDeque<(usize, Offer)> = offers.into_iter().enumerate().collect();
     let mut group = Group::default();
     let mut waited = Duration::ZERO;
     while let Some((index, offer)) = waiting.pop_front() {
         if group.is_full() {
-            group.commit(store, &mut answers)?;
+            group.commit(store, limits, answers)?;
         }
         match own_names(store, index, offer)? {
-            Ok(member) => {
-                waited = Duration::ZERO;
-                group.add(member);
-            }
+            Ok(member) => group.add(member),
             // It may be one that this very group owns.
-            Err((offer, _)) if !group.members.is_empty() => {
-                group.commit(store, &mut answers)?;
+            Err(offer) if !group.members.is_empty() => {
+                group.commit(store, limits, answers)?;
                 waiting.push_front((index, offer));
             }
-            Err((offer, path)) if wait => {
-                if waited >= KEY_WAIT {
-                    return Err(StoreError::KeyBusy { path });
-                }
+            Err(offer) if wait && waited < KEY_WAIT => {
                 std::thread::sleep(KEY_LOOK);
                 waited += KEY_LOOK;
                 waiting.push_front((index, offer));
             }
-            Err(_) => {}
+            Err(offer) => {
+                answers[index] = Answer::Busy;
+                if let Some(body) = offer.body {
+                    store.discard(body);
+                }
+            }
         }
     }
-    group.commit(store, &mut answers)?;
-    Ok(answers)
+    group.commit(store, limits, answers)
 }
 
-/// Owns the names that an offer needs; gives it back with the one that somebody else owns.
+/// Owns the names that an offer needs; gives it back if somebody else owns one of them.
 fn own_names(
     store: &FileStore,
     index: usize,
     offer: Offer,
-) -> Result<Result<Member, (Offer, PathBuf)>, StoreError> {
+) -> Result<Result<Member, Offer>, StoreError> {
     let envelope = &offer.envelope;
     let mine = Reservation {
         request_id: envelope.request_id,
@@ -114,7 +114,7 @@ fn own_names(
         let relative = keys::key_path(envelope.destination.as_str(), text);
         match own(store, &relative, &mine)? {
             Some(owned) => key = Some(owned),
-            None => return Ok(Err((offer, store.path(&relative)))),
+            None => return Ok(Err(offer)),
         }
     }
     if offer.own_id {
@@ -130,7 +130,7 @@ fn own_names(
             if let Some(key) = key.filter(|key| key.fresh) {
                 disown(store, &key)?;
             }
-            return Ok(Err((offer, store.path(&relative))));
+            return Ok(Err(offer));
         }
     }
     Ok(Ok(Member {
@@ -161,7 +161,12 @@ impl Group {
     }
 
     /// Decides on every member, and makes durable what is accepted.
-    fn commit(&mut self, store: &FileStore, answers: &mut [Answer]) -> Result<(), StoreError> {
+    fn commit(
+        &mut self,
+        store: &FileStore,
+        limits: &Limits,
+        answers: &mut [Answer],
+    ) -> Result<(), StoreError> {
         let members = std::mem::take(self).members;
         if members.is_empty() {
             return Ok(());
@@ -178,7 +183,7 @@ impl Group {
         asked.extend(&reserved);
         let present = census::present(store, &asked)?;
         let mut pruned = HashSet::new();
-        for id in asked.iter().filter(|id| !present.contains(id)) {
+        for id in asked.iter().filter(|id| !present.contains_key(id)) {
             // An id of the caller's own that is not reserved yet was never given here, unless
             // tickpost made it; and then it carries its time, which tells where to look.
             if (id_time(*id).is_some() || reserved.contains(id)) && is_pruned(store, *id)? {
@@ -186,28 +191,91 @@ impl Group {
             }
         }
         let mut going = Vec::new();
+        let mut decided = Vec::new();
         for mut member in members {
             match decide(store, &mut member, &present, &pruned)? {
-                Some(answer) => {
-                    if let Some(body) = member.offer.body.take() {
-                        store.discard(body);
-                    }
-                    answers[member.index] = answer;
-                }
+                Some(answer) => decided.push((member, answer)),
                 None => going.push(member),
             }
+        }
+        let going = within(store, limits, going, &mut decided)?;
+        sync_known(store, &present, &decided)?;
+        for (mut member, answer) in decided {
+            if let Some(body) = member.offer.body.take() {
+                store.discard(body);
+            }
+            answers[member.index] = answer;
         }
         if going.is_empty() {
             return Ok(());
         }
         let singly = going.len() <= SINGLY_MAX;
         let mut placing = Vec::with_capacity(going.len());
-        for member in going {
-            placing.push(write(store, member, singly)?);
+        let written = going
+            .into_iter()
+            .try_for_each(|member| {
+                placing.push(write(store, member, singly)?);
+                Ok(())
+            })
+            .and_then(|()| sync_contents(store, &placing, singly));
+        if let Err(error) = written {
+            // Nothing of this is accepted, and on a full disk it is in the way.
+            for placing in placing {
+                drop(store.disk.unlink(&placing.temporary));
+            }
+            return Err(error);
         }
-        sync_contents(store, &placing, singly)?;
         place(store, placing, answers)
     }
+}
+
+/// Keeps of those to be accepted as many as there is room for; the others get their answer.
+fn within(
+    store: &FileStore,
+    limits: &Limits,
+    mut going: Vec<Member>,
+    decided: &mut Vec<(Member, Answer)>,
+) -> Result<Vec<Member>, StoreError> {
+    if going.is_empty() || *limits == Limits::NONE {
+        return Ok(going);
+    }
+    let (fit, full) = limits.fit(&store.room(limits.items_max.unwrap_or(0))?);
+    let fit = usize::try_from(fit).unwrap_or(usize::MAX);
+    if let (Some(full), true) = (full, fit < going.len()) {
+        for member in going.split_off(fit) {
+            for name in [&member.key, &member.own_id].into_iter().flatten() {
+                if name.fresh {
+                    disown(store, name)?;
+                }
+            }
+            decided.push((member, Answer::Full(full.clone())));
+        }
+    }
+    Ok(going)
+}
+
+/// Makes durable that known items are where they are: whoever accepted them may have died before
+/// their names were. What has been moved since is durable by the journal.
+fn sync_known(
+    store: &FileStore,
+    present: &HashMap<RequestId, Option<String>>,
+    decided: &[(Member, Answer)],
+) -> Result<(), StoreError> {
+    let mut dirs = BTreeSet::new();
+    for (_, answer) in decided {
+        if let Answer::Known(id) = answer {
+            dirs.extend(present.get(id).and_then(Option::as_ref));
+        }
+    }
+    for dir in dirs {
+        let path = store.path(dir);
+        match store.disk.sync_dir(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(io_error("sync directory", &path, source)),
+        }
+    }
+    Ok(())
 }
 
 fn is_pruned(store: &FileStore, id: RequestId) -> Result<bool, StoreError> {
@@ -219,7 +287,7 @@ fn is_pruned(store: &FileStore, id: RequestId) -> Result<bool, StoreError> {
 fn decide(
     store: &FileStore,
     member: &mut Member,
-    present: &HashSet<RequestId>,
+    present: &HashMap<RequestId, Option<String>>,
     pruned: &HashSet<RequestId>,
 ) -> Result<Option<Answer>, StoreError> {
     let own_id = member.offer.own_id;
@@ -229,7 +297,7 @@ fn decide(
         && !key.fresh
     {
         match &key.before {
-            Some(known) if present.contains(&known.request_id) => {
+            Some(known) if present.contains_key(&known.request_id) => {
                 return Ok(Some(if known.body_sha256 == body {
                     Answer::Known(known.request_id)
                 } else {
@@ -273,7 +341,7 @@ fn decide(
         }
         return Ok(Some(Answer::Refused(Refusal::Pruned { id })));
     }
-    if !present.contains(&id) {
+    if !present.contains_key(&id) {
         if name.before.as_ref() != Some(&mine) && !name.fresh {
             rewrite(store, name, &mine)?;
         }
@@ -383,13 +451,11 @@ fn sync_contents(store: &FileStore, placing: &[Placing], singly: bool) -> Result
     let mut dirs = BTreeSet::new();
     for name in placing.iter().flat_map(|placing| &placing.names) {
         let path = store.path(&name.relative);
-        if name.fresh {
-            store
-                .disk
-                .sync_file(&path)
-                .map_err(|source| io_error("sync", &path, source))?;
-        }
         // Also of one that was there: whoever made it may have died before this.
+        store
+            .disk
+            .sync_file(&path)
+            .map_err(|source| io_error("sync", &path, source))?;
         dirs.extend(
             name.relative
                 .rsplit_once('/')
@@ -415,22 +481,32 @@ fn place(
     let mut ids = BTreeMap::new();
     // Owned until the places are synced.
     let mut names = Vec::new();
+    let mut failed = None;
     for placing in placing {
         let dir = placing.place.dir();
         let target = store.path(&placing.place.path());
-        let renamed = rename_into(store, &placing.temporary, &target, &dir)?;
-        match renamed {
-            Ok(()) => {
+        if failed.is_some() {
+            // What has been renamed before is accepted; nothing more is.
+            drop(store.disk.unlink(&placing.temporary));
+            continue;
+        }
+        match rename_into(store, &placing.temporary, &target, &dir) {
+            Ok(Ok(())) => {
                 dirs.entry(dir).or_default().push(placing.index);
                 ids.insert(placing.index, placing.id);
                 names.extend(placing.names);
             }
-            Err(error) => {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => {
                 remove(store, &placing.temporary)?;
-                if error.kind() != io::ErrorKind::AlreadyExists {
-                    return Err(io_error("rename", &target, error));
-                }
                 answers[placing.index] = Answer::Refused(Refusal::IdTaken { id: placing.id });
+            }
+            Ok(Err(error)) => {
+                drop(store.disk.unlink(&placing.temporary));
+                failed = Some(io_error("rename", &target, error));
+            }
+            Err(error) => {
+                drop(store.disk.unlink(&placing.temporary));
+                failed = Some(error);
             }
         }
     }
@@ -441,7 +517,7 @@ fn place(
         }
     }
     drop(names);
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Renames into a directory that the owner of the lock may remove while it is empty.

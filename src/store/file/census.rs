@@ -1,6 +1,6 @@
 //! Who is there: whether ids are anywhere in the spool, with certainty, and how many items wait.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::super::StoreError;
 use super::super::disk::Kind;
@@ -13,14 +13,15 @@ use crate::model::state::State;
 /// How often items are looked for that move meanwhile.
 const LOOKS_MAX: u32 = 100;
 
-/// Which of the ids are anywhere in the spool, `corrupt/` included. What it says is certain, also
+/// Which of the ids are anywhere in the spool, `corrupt/` included, and for those in a state in
+/// which directory. What it says is certain, also
 /// while items move: of a move there is a record before it is done, and a journal that comes or
 /// goes is noticed.
 pub(super) fn present(
     store: &FileStore,
     asked: &BTreeSet<RequestId>,
-) -> Result<HashSet<RequestId>, StoreError> {
-    let mut found = HashSet::new();
+) -> Result<HashMap<RequestId, Option<String>>, StoreError> {
+    let mut found = HashMap::new();
     for _ in 0..LOOKS_MAX {
         if found.len() == asked.len() {
             return Ok(found);
@@ -33,9 +34,13 @@ pub(super) fn present(
         }
         store.list("corrupt", &mut |name, _| {
             let id = name.to_str().and_then(|name| name.get(..36)?.parse().ok());
-            found.extend(id.filter(|id| asked.contains(id)));
+            if let Some(id) = id.filter(|id| asked.contains(id)) {
+                found.entry(id).or_insert(None);
+            }
         })?;
-        found.extend(overlay(store)?.ids().filter(|id| asked.contains(id)));
+        for id in overlay(store)?.ids().filter(|id| asked.contains(id)) {
+            found.entry(id).or_insert(None);
+        }
         let after = stir(store)?;
         if before.journal == after.journal && before.lock == after.lock {
             return Ok(found);
@@ -52,7 +57,7 @@ fn look_for(
     state: State,
     destination: &str,
     asked: &BTreeSet<RequestId>,
-    found: &mut HashSet<RequestId>,
+    found: &mut HashMap<RequestId, Option<String>>,
 ) -> Result<(), StoreError> {
     let mut slots = Vec::new();
     let root = slot_dir(state, destination, Slot::Root);
@@ -62,7 +67,9 @@ fn look_for(
             Kind::Directory => slots.extend(layout::parse_slot(name)),
             Kind::File => {
                 let id = layout::parse_name(name).map(|(id, _)| id);
-                found.extend(id.filter(|id| asked.contains(id)));
+                if let Some(id) = id.filter(|id| asked.contains(id)) {
+                    found.insert(id, Some(root.clone()));
+                }
             }
             Kind::Other => {}
         }
@@ -75,8 +82,8 @@ fn look_for(
                 slot,
                 id: *id,
             };
-            if !found.contains(id) && store.disk.stat(&store.path(&place.path())).is_ok() {
-                found.insert(*id);
+            if !found.contains_key(id) && store.disk.stat(&store.path(&place.path())).is_ok() {
+                found.insert(*id, Some(place.dir()));
             }
         }
     }

@@ -40,8 +40,8 @@ use uuid::Uuid;
 use self::journal::io_error;
 use super::disk::{Disk, Kind, RealDisk};
 use super::{
-    Answer, BodyError, Counts, DestinationHold, Found, Memory, NewBody, NewBodyAt, Offer, Owner,
-    Pruned, Room, Scope, Session, Store, StoreError,
+    Answer, BodyError, Counts, DestinationHold, Found, Limits, Memory, NewBody, NewBodyAt, Offer,
+    Owner, Pruned, Room, Scope, Session, Store, StoreError,
 };
 use crate::model::envelope::{BODIES, Envelope, hex};
 use crate::model::event::Event;
@@ -389,7 +389,9 @@ impl FileStore {
             own_id: false,
             body: None,
         };
-        match accept::accept_all(self, vec![offer], false)?.first() {
+        let mut answers = Vec::new();
+        accept::accept_all(self, vec![offer], &Limits::NONE, false, &mut answers)?;
+        match answers.first() {
             Some(Answer::New(_)) => Ok(()),
             Some(_) | None => Err(StoreError::Exists { id }),
         }
@@ -404,15 +406,20 @@ impl FileStore {
 }
 
 impl Store for FileStore {
-    fn accept_all(&self, offers: Vec<Offer>) -> Result<Vec<Answer>, StoreError> {
+    fn accept_all(
+        &self,
+        offers: Vec<Offer>,
+        limits: &Limits,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), StoreError> {
         let last = offers.last().map(|offer| offer.accepted.at);
-        let answers = accept::accept_all(self, offers, true)?;
+        let accepted = accept::accept_all(self, offers, limits, true, answers);
         if let (Some(now), true) = (last, answers.iter().any(|a| matches!(a, Answer::New(_)))) {
             // Only wakes a path unit; the items are accepted whether or not this works, and the
             // timer comes anyway.
             drop(self.disk.set_mtime(&self.path("wake"), now));
         }
-        Ok(answers)
+        accepted
     }
 
     fn take_body(&self, from: &mut dyn io::Read, bytes_max: u64) -> Result<NewBody, BodyError> {
@@ -576,8 +583,8 @@ impl Store for FileStore {
             });
         }
         self.check_lock(named.inode.1)?;
-        lock.describe(&format!("{} since {}\n", owner.who, owner.now))
-            .map_err(|source| io_error("write", &path, source))?;
+        // For people only: on a full disk the lock is owned all the same.
+        drop(lock.describe(&format!("{} since {}\n", owner.who, owner.now)));
         Ok(Box::new(session::FileSession::open(self, lock, owner)?))
     }
 }

@@ -353,19 +353,25 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
             Ok(())
         })?;
     }
-    counts.foreign = foreign;
-    store.list("corrupt", &mut |name, _| {
-        if !name.to_string_lossy().ends_with(".why.json") {
-            counts.corrupt += 1;
+    let mut unreadable = Vec::new();
+    let mut count = |relative: &str, wanted: &dyn Fn(&str, Kind) -> bool| {
+        let mut files = 0;
+        let listed = store.list(relative, &mut |name, kind| {
+            files += u64::from(wanted(&name.to_string_lossy(), kind));
+        });
+        if let Err(StoreError::Io { path, source, .. }) = listed {
+            unreadable.push(format!("{} (cannot read it: {source})", path.display()));
         }
-    })?;
-    for destination in subdirs(store, "incoming", &mut |_| {})? {
-        store.list(&format!("incoming/{destination}"), &mut |name, kind| {
-            if kind == Kind::File && !name.to_string_lossy().starts_with('.') {
-                counts.incoming += 1;
-            }
-        })?;
+        files
+    };
+    counts.corrupt = count("corrupt", &|name, _| !name.ends_with(".why.json"));
+    for destination in subdirs(store, "incoming", &mut |_| {}).unwrap_or_default() {
+        counts.incoming += count(&format!("incoming/{destination}"), &|name, kind| {
+            kind == Kind::File && !name.starts_with('.')
+        });
     }
+    foreign.extend(unreadable);
+    counts.foreign = foreign;
     Ok(counts)
 }
 

@@ -252,9 +252,35 @@ fn is_there(store: &FileStore, relative: &str) -> Result<bool, StoreError> {
     }
 }
 
+/// How long a name in `corrupt/` is.
+const NAME_BYTES_MAX: usize = 200;
+
+/// An error that says something of the disk, not of the one file.
+pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let of_the_disk = [
+        Errno::IO,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::ROFS,
+        Errno::NOMEM,
+        Errno::NFILE,
+        Errno::MFILE,
+    ];
+    of_the_disk
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// A name in `corrupt/` for a file, as near to its own as is free.
 pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
+    // Room for a number and for `.why.json`: in a drop box names can be as long as they come.
+    let mut end = file.len().min(NAME_BYTES_MAX);
+    while !file.is_char_boundary(end) {
+        end -= 1;
+    }
+    let file = &file[..end];
     let taken = |name: &str| {
         let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
         there.is_ok() || promised.iter().any(|known| known.name == name)
@@ -286,8 +312,14 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
         Err(source) => return Err(io_error("write", &path, source)),
     }
     let target = store.path(to);
-    store
-        .disk
-        .rename(&store.path(from), &target)
-        .map_err(|source| io_error("rename", &target, source))
+    match store.disk.rename(&store.path(from), &target) {
+        Ok(()) => Ok(()),
+        // In a drop box another user can put something else there, or take it away, at any time.
+        // It costs that file, and no other its turn.
+        Err(error) if from.starts_with("incoming/") && !is_of_the_disk(&error) => store
+            .disk
+            .unlink(&path)
+            .map_err(|source| io_error("remove", &path, source)),
+        Err(source) => Err(io_error("rename", &target, source)),
+    }
 }

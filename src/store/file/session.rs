@@ -10,8 +10,8 @@ use std::io;
 
 use super::super::disk::{Kind, Lock};
 use super::super::{
-    Claimed, Decision, Dropped, Found, Intake, Interrupted, Memory, Met, Owner, Pruned, Session,
-    SetAside, StoreError, TakenIn, Want,
+    Claimed, Decision, Dropped, Found, Intake, Interrupted, Limits, Memory, Met, Owner, Pruned,
+    Session, SetAside, StoreError, TakenIn, Want,
 };
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
@@ -57,6 +57,8 @@ pub(super) struct FileSession<'a> {
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
     foreign_seen: HashSet<String>,
+    /// How far the drop boxes have been looked at.
+    boxes: HashMap<DestName, intake::BoxCursor>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
     /// When somebody last accepted something.
@@ -98,6 +100,7 @@ impl<'a> FileSession<'a> {
             claimed_at: replayed.claimed_at,
             met: Met::default(),
             foreign_seen: HashSet::new(),
+            boxes: HashMap::new(),
             unusable: HashSet::new(),
             woken: woken_at(store),
             dirty: replayed.last_segment > 0,
@@ -527,10 +530,10 @@ impl Session for FileSession<'_> {
         &mut self,
         destination: &DestName,
         bytes_max: u64,
-        files_max: usize,
+        limits: &Limits,
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<TakenIn, StoreError> {
-        self.guard(|session| session.take_in_box(destination, bytes_max, files_max, decide))
+        self.guard(|session| session.take_in_box(destination, bytes_max, limits, decide))
     }
 
     fn destinations(&mut self) -> Result<Vec<DestName>, StoreError> {

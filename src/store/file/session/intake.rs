@@ -10,12 +10,17 @@
 //! 2 the item is there and the file is only in the way. A file of another user is not moved
 //! into the spool but read, once: what was checked is what is accepted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap, HashSet};
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 
 use super::super::super::disk::Kind;
-use super::super::super::{Answer, Dropped, Intake, Offer, Store as _, StoreError, TakenIn};
+use super::super::super::{
+    Answer, Dropped, Intake, Limits, Offer, Store as _, StoreError, TakenIn,
+};
 use super::super::journal::io_error;
+use super::super::replay::is_of_the_disk;
 use super::super::{accept, census};
 use super::{FileSession, is_loop};
 use crate::model::ids::{DestName, RequestId};
@@ -27,15 +32,32 @@ const TAKING: &str = ".taking";
 /// How long the original name may be for the id to fit beside it.
 const STEM_BYTES_MAX: usize = 200;
 
-/// How many files are taken in with one sync of their box.
+/// How many files are taken in with one sync of their box, and how many bytes they hold.
 const GROUP_FILES_MAX: usize = 200;
+const GROUP_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// A file in a drop box.
+/// How many files are listed at once.
+const FILES_MAX: usize = 2000;
+
+/// How many files of a box that stay where they are are told of by name.
+const TOLD_MAX: u64 = 20;
+
+/// How far a session has come in a drop box.
+#[derive(Debug, Default)]
+pub(in super::super) struct BoxCursor {
+    /// The rank of the last file that was looked at.
+    after: Option<u64>,
+    /// How many files stay where they are.
+    stay: u64,
+}
+
+/// A file in a drop box; the oldest is the first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DropFile {
     at: UnixMs,
     name: String,
     id: Option<RequestId>,
+    bytes: u64,
 }
 
 impl DropFile {
@@ -99,7 +121,7 @@ impl FileSession<'_> {
         &mut self,
         destination: &DestName,
         bytes_max: u64,
-        files_max: usize,
+        limits: &Limits,
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<TakenIn, StoreError> {
         let dir = format!("incoming/{destination}");
@@ -114,26 +136,51 @@ impl FileSession<'_> {
                 return Ok(TakenIn::default());
             }
         }
-        let (mut files, left) = self.list_box(&dir, files_max);
+        let mut cursor = self.boxes.remove(destination).unwrap_or_default();
+        let (files, left) = self.list_box(&dir, &mut cursor);
         let mut taken = TakenIn {
             left,
+            stay: cursor.stay,
             ..TakenIn::default()
         };
-        files.sort();
-        for group in files.chunks(GROUP_FILES_MAX) {
-            self.take_group(destination, &dir, group, bytes_max, &mut taken, decide)?;
+        for group in groups(&files) {
+            if taken.full.is_some() {
+                break;
+            }
+            self.take_group(
+                destination,
+                &dir,
+                group,
+                bytes_max,
+                limits,
+                &mut taken,
+                decide,
+            )?;
         }
         if !files.is_empty() {
             self.flush()?;
             // The files that were unlinked must not come back after the journal is gone.
             self.dirty = true;
         }
+        cursor.stay = taken.stay;
+        if !taken.left || taken.full.is_some() {
+            let more = cursor.stay.saturating_sub(TOLD_MAX);
+            if more > 0 {
+                self.foreign(&dir, &format!("{more} more files are left as they are"));
+            }
+        }
+        self.boxes.insert(destination.clone(), cursor);
         Ok(taken)
     }
 
-    /// The files of a box, at most so many, and whether there are more.
-    fn list_box(&mut self, dir: &str, files_max: usize) -> (Vec<DropFile>, bool) {
-        let mut names = Vec::new();
+    /// The next files of a box, at most so many, and whether there are more.
+    ///
+    /// They come in an order that is another one in every session: files that cannot be taken in,
+    /// however many, keep no other out for good.
+    fn list_box(&mut self, dir: &str, cursor: &mut BoxCursor) -> (Vec<DropFile>, bool) {
+        let seed = self.now;
+        let after = cursor.after.take();
+        let mut next: BinaryHeap<(u64, String)> = BinaryHeap::new();
         let mut foreign = Vec::new();
         let mut left = false;
         let listed = self.store.list(dir, &mut |name, kind| {
@@ -142,51 +189,80 @@ impl FileSession<'_> {
                 // Still being written.
                 return;
             }
-            let path = format!("{dir}/{}", name.display());
-            let (_, id) = stem_of(text);
-            if kind != Kind::File {
-                foreign.push((path, "it is not a regular file, and was not opened"));
-            } else if id.is_none() && text.strip_suffix(".json").is_none() {
-                foreign.push((path, "its name does not end in .json; it was left as it is"));
-            } else if names.len() < files_max {
-                names.push((text.to_owned(), id));
-            } else {
-                left = true;
+            let rank = rank(seed, name);
+            if after.is_some_and(|after| rank <= after) {
+                return;
             }
+            let is_ours = stem_of(text).1.is_some();
+            let why = if kind != Kind::File {
+                "it is not a regular file, and was not opened"
+            } else if !is_ours && text.strip_suffix(".json").is_none() {
+                "its name does not end in .json; it was left as it is"
+            } else {
+                next.push((rank, text.to_owned()));
+                if next.len() > FILES_MAX {
+                    next.pop();
+                    left = true;
+                }
+                return;
+            };
+            foreign.push((rank, format!("{dir}/{}", name.display()), why));
         });
         if let Err(error) = listed {
             self.foreign(dir, &format!("{error}; it was left as it is"));
         }
-        for (path, why) in foreign {
-            self.foreign(&path, why);
+        let next = next.into_sorted_vec();
+        cursor.after = next.last().map(|(rank, _)| *rank);
+        for (rank, path, why) in foreign {
+            // Of this round: the others are met again.
+            if !left || cursor.after.is_none_or(|last| rank <= last) {
+                self.stays(&path, why, &mut cursor.stay);
+            }
         }
-        let mut files = Vec::with_capacity(names.len());
-        for (name, id) in names {
+        let mut files = Vec::with_capacity(next.len());
+        for (_, name) in next {
             let path = self.store.path(&format!("{dir}/{name}"));
             // Gone again: its producer thought better of it.
             let Ok(meta) = self.store.disk.stat(&path) else {
                 continue;
             };
+            let (_, id) = stem_of(&name);
             files.push(DropFile {
                 at: meta.mtime,
-                name,
+                bytes: meta.bytes,
                 id,
+                name,
             });
         }
+        files.sort();
         (files, left)
     }
 
+    /// Tells of a file that stays where it is; of very many, only how many there are.
+    fn stays(&mut self, path: &str, why: &str, stay: &mut u64) {
+        *stay += 1;
+        if *stay <= TOLD_MAX {
+            self.foreign(path, why);
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a group is a part of take_in_box, with all that it has"
+    )]
     fn take_group(
         &mut self,
         destination: &DestName,
         dir: &str,
         files: &[DropFile],
         bytes_max: u64,
+        limits: &Limits,
         taken: &mut TakenIn,
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<(), StoreError> {
         let begun: BTreeSet<RequestId> = files.iter().filter_map(|file| file.id).collect();
-        let mut present = census::present(self.store, &begun)?;
+        let mut present: HashSet<RequestId> =
+            census::present(self.store, &begun)?.into_keys().collect();
         for id in &begun {
             if !present.contains(id) && self.store.tombstone(*id)?.is_some() {
                 present.insert(*id);
@@ -199,11 +275,12 @@ impl FileSession<'_> {
             let path = format!("{dir}/{}", file.name);
             if file.id.is_some_and(|id| present.contains(&id)) {
                 // Accepted by a tick that died before it removed the file.
-                self.remove_dropped(&path)?;
+                self.remove_dropped(&path, taken)?;
                 taken.known += 1;
                 continue;
             }
-            let Some((bytes, uid)) = self.read_dropped(&path, destination, file, bytes_max)? else {
+            let read = self.read_dropped(&path, destination, file, bytes_max, taken)?;
+            let Some((bytes, uid)) = read else {
                 continue;
             };
             let dropped = Dropped {
@@ -227,18 +304,20 @@ impl FileSession<'_> {
                 match self.store.disk.rename(&from, &self.store.path(&to)) {
                     Ok(()) => renamed = true,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                        let why = "another file that carries the same id is there; it was left";
-                        self.foreign(&path, why);
+                    Err(error) if is_of_the_disk(&error) => {
+                        return Err(io_error("rename", &from, error));
+                    }
+                    Err(error) => {
+                        let why = format!("{error}; it was left as it is");
+                        self.stays(&path, &why, &mut taken.stay);
                         continue;
                     }
-                    Err(source) => return Err(io_error("rename", &from, source)),
                 }
             }
             taking.push(DropFile {
-                at: file.at,
                 name,
                 id: Some(id),
+                ..file.clone()
             });
             offers.push(*offer);
         }
@@ -246,27 +325,29 @@ impl FileSession<'_> {
             // The id is the file's from here on, also after loss of power.
             self.store.sync_dir(dir)?;
         }
-        let answers = accept::accept_all(self.store, offers, false)?;
+        let mut answers = Vec::new();
+        let accepted = accept::accept_all(self.store, offers, limits, false, &mut answers);
         for (file, answer) in taking.iter().zip(answers) {
             let path = format!("{dir}/{}", file.name);
             match answer {
                 Answer::New(_) => {
                     taken.accepted += 1;
-                    self.remove_dropped(&path)?;
+                    self.remove_dropped(&path, taken)?;
                 }
                 Answer::Known(_) => {
                     taken.known += 1;
-                    self.remove_dropped(&path)?;
+                    self.remove_dropped(&path, taken)?;
                 }
                 Answer::Refused(refusal) => {
                     let why = refusal.to_string();
                     self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
                 }
+                Answer::Full(full) => taken.full = Some(full),
                 // The next tick looks again.
-                Answer::Busy => taken.left = true,
+                Answer::Busy | Answer::Open => {}
             }
         }
-        Ok(())
+        accepted
     }
 
     /// What a dropped file holds, and whose it is. `None` if it is left, or was set aside.
@@ -276,17 +357,19 @@ impl FileSession<'_> {
         destination: &DestName,
         file: &DropFile,
         bytes_max: u64,
+        taken: &mut TakenIn,
     ) -> Result<Option<(Vec<u8>, u32)>, StoreError> {
+        const NAMES: &str = "it has more than one name (hard links); it was left";
         let whole = self.store.path(path);
         // Looked at before it is opened: a file with a second name may be a trap for us.
         let known = self.store.disk.stat(&whole);
         if known.is_ok_and(|meta| meta.nlink > 1) {
-            self.foreign(path, "it has more than one name (hard links); it was left");
+            self.stays(path, NAMES, &mut taken.stay);
             return Ok(None);
         }
         match self.store.disk.read_with_meta(&whole, bytes_max) {
             Ok((_, meta)) if meta.nlink > 1 => {
-                self.foreign(path, "it has more than one name (hard links); it was left");
+                self.stays(path, NAMES, &mut taken.stay);
                 Ok(None)
             }
             Ok((bytes, meta)) => Ok(Some((bytes, meta.uid))),
@@ -297,7 +380,8 @@ impl FileSession<'_> {
                     let why = format!("{error}: at most {bytes_max} bytes are taken in");
                     self.set_aside_as(path, &file.original(), destination.as_str(), &why)?;
                 } else {
-                    self.foreign(path, "it is not a regular file, and was not opened");
+                    let why = "it is not a regular file, and was not opened";
+                    self.stays(path, why, &mut taken.stay);
                 }
                 Ok(None)
             }
@@ -305,20 +389,53 @@ impl FileSession<'_> {
                 let why = format!(
                     "cannot read it: {error}; the spool's user must be able to, by its mode or its group"
                 );
-                self.foreign(path, &why);
+                self.stays(path, &why, &mut taken.stay);
                 Ok(None)
             }
         }
     }
 
-    fn remove_dropped(&self, path: &str) -> Result<(), StoreError> {
-        let path = self.store.path(path);
-        match self.store.disk.unlink(&path) {
+    /// Removes a file whose item is accepted. If its owner keeps that from being done, it is in
+    /// the way and does nothing.
+    fn remove_dropped(&mut self, path: &str, taken: &mut TakenIn) -> Result<(), StoreError> {
+        let whole = self.store.path(path);
+        match self.store.disk.unlink(&whole) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(source) => Err(io_error("remove", &path, source)),
+            Err(error) if is_of_the_disk(&error) => Err(io_error("remove", &whole, error)),
+            Err(error) => {
+                let why = format!("its item is accepted, and it cannot be removed: {error}");
+                self.stays(path, &why, &mut taken.stay);
+                Ok(())
+            }
         }
     }
+}
+
+/// Files in groups that share their syncs, bounded in number and bytes: a group is in memory.
+fn groups(files: &[DropFile]) -> Vec<&[DropFile]> {
+    let mut groups = Vec::new();
+    let mut begin = 0;
+    let mut bytes = 0;
+    for (index, file) in files.iter().enumerate() {
+        let is_full = index - begin >= GROUP_FILES_MAX || bytes + file.bytes > GROUP_BYTES_MAX;
+        if is_full && index > begin {
+            groups.push(&files[begin..index]);
+            (begin, bytes) = (index, 0);
+        }
+        bytes += file.bytes;
+    }
+    if begin < files.len() {
+        groups.push(&files[begin..]);
+    }
+    groups
+}
+
+/// Where a name stands in the order of a session.
+fn rank(seed: UnixMs, name: &OsStr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (seed.0, name.as_encoded_bytes()).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Drop boxes: whatever dies when, a dropped file becomes one item.
+//! Accepting, by a command or from a drop box: whatever dies when, it is accepted once.
 //!
 //! A program of its own: it starts no processes, which would inherit the locks of spools for a
 //! moment.
@@ -14,8 +14,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use common::{NOW, QuickDisk, accepted, dest, envelope, owner};
 use serde_json::json;
@@ -25,23 +25,49 @@ use tickpost::model::ids::RequestId;
 use tickpost::model::time::UnixMs;
 use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, Room};
 use tickpost::store::file::FileStore;
-use tickpost::store::{Dropped, Intake, NewBody, Offer, Store, StoreError, TakenIn};
+use tickpost::store::{
+    Answer, Dropped, Intake, Limits, NewBody, Offer, Store, StoreError, TakenIn,
+};
 
 /// A disk on which nothing is written any more after so many writes: what a process that died
 /// there leaves.
 #[derive(Clone)]
 struct MortalDisk {
     left: Arc<AtomicUsize>,
+    calls: Arc<Mutex<Vec<String>>>,
+    /// A move between paths that hold these words is not permitted.
+    forbidden: Option<(&'static str, &'static str)>,
 }
 
 impl MortalDisk {
-    fn write(&self) -> io::Result<()> {
+    fn new(left: usize) -> Self {
+        Self {
+            left: Arc::new(AtomicUsize::new(left)),
+            calls: Arc::default(),
+            forbidden: None,
+        }
+    }
+
+    /// Whether it did this, to a path that holds this.
+    fn did(&self, op: &str, path: &str) -> bool {
+        let calls = self.calls.lock().unwrap();
+        calls
+            .iter()
+            .any(|call| call.starts_with(op) && call.contains(path))
+    }
+
+    fn write(&self, op: &str, path: &Path) -> io::Result<()> {
+        self.calls
+            .lock()
+            .unwrap()
+            .push(format!("{op} {}", path.display()));
         match self.left.load(Ordering::SeqCst).checked_sub(1) {
             Some(left) => {
                 self.left.store(left, Ordering::SeqCst);
                 Ok(())
             }
-            None => Err(io::Error::other("dead")),
+            // As a broken disk says it.
+            None => Err(io::Error::from_raw_os_error(5)),
         }
     }
 }
@@ -50,14 +76,14 @@ struct MortalLog(Box<dyn Log>, MortalDisk);
 
 impl Log for MortalLog {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.1.write()?;
+        self.1.write("log append", Path::new(""))?;
         self.0.append(bytes)
     }
     fn sync(&mut self) -> io::Result<()> {
-        self.1.write()
+        self.1.write("log sync", Path::new(""))
     }
     fn reserve(&mut self, _: u64) -> io::Result<()> {
-        self.1.write()
+        self.1.write("log reserve", Path::new(""))
     }
 }
 
@@ -69,11 +95,11 @@ impl Disk for MortalDisk {
         QuickDisk.read(path, bytes_max)
     }
     fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        self.write()?;
+        self.write("create", path)?;
         QuickDisk.create(path, bytes, mtime)
     }
     fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        self.write()?;
+        self.write("write_new", path)?;
         QuickDisk.write_new(path, bytes, mtime)
     }
     fn create_from(
@@ -83,7 +109,7 @@ impl Disk for MortalDisk {
         bytes_max: u64,
         seen: &mut dyn FnMut(&[u8]),
     ) -> io::Result<Result<u64, io::Error>> {
-        self.write()?;
+        self.write("create_from", path)?;
         QuickDisk.create_from(path, from, bytes_max, seen)
     }
     fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
@@ -95,55 +121,62 @@ impl Disk for MortalDisk {
     fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
         QuickDisk.read_part(path, from, bytes_max)
     }
-    fn sync_file(&self, _: &Path) -> io::Result<()> {
-        self.write()
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.write("sync_file", path)
     }
     fn room(&self, path: &Path) -> io::Result<Room> {
         QuickDisk.room(path)
     }
     fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write()?;
+        self.write("append", path)?;
         QuickDisk.append(path, keep, bytes)
     }
     fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
-        self.write()?;
+        self.write("append_line", path)?;
         QuickDisk.append_line(path, line)
     }
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
-        self.write()?;
+        self.write("set_mtime", path)?;
         QuickDisk.set_mtime(path, mtime)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.write()?;
+        self.write("rename", to)?;
+        let holds = |path: &Path, word: &str| path.display().to_string().contains(word);
+        if self
+            .forbidden
+            .is_some_and(|(source, target)| holds(from, source) && holds(to, target))
+        {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         QuickDisk.rename(from, to)
     }
     fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.write()?;
+        self.write("replace", to)?;
         QuickDisk.replace(from, to)
     }
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.write()?;
+        self.write("unlink", path)?;
         QuickDisk.unlink(path)
     }
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.write()?;
+        self.write("make_dir", path)?;
         QuickDisk.make_dir(path)
     }
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.write()?;
+        self.write("remove_dir", path)?;
         QuickDisk.remove_dir(path)
     }
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
-        self.write()
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.write("sync_dir", path)
     }
-    fn sync_all(&self, _: &Path) -> io::Result<()> {
-        self.write()
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        self.write("sync_all", path)
     }
     fn stat(&self, path: &Path) -> io::Result<Meta> {
         QuickDisk.stat(path)
     }
     fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
-        self.write()?;
+        self.write("open_log", path)?;
         Ok(Box::new(MortalLog(QuickDisk.open_log(path)?, self.clone())))
     }
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
@@ -178,7 +211,7 @@ fn decide(dropped: &Dropped<'_>, next: &Cell<u64>) -> Intake {
 
 fn take_in(store: &FileStore, next: &Cell<u64>) -> Result<TakenIn, StoreError> {
     let mut session = store.lock(&owner(NOW))?;
-    let taken = session.take_in(&dest("a"), 1 << 20, 100, &mut |dropped| {
+    let taken = session.take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut |dropped| {
         decide(dropped, next)
     })?;
     session.close(NOW, None)?;
@@ -224,9 +257,7 @@ fn a_death_between_any_two_steps_never_mints_twice() {
             }
             let next = Cell::new(0);
             for writes in [first, second, usize::MAX] {
-                let disk = MortalDisk {
-                    left: Arc::new(AtomicUsize::new(writes)),
-                };
+                let disk = MortalDisk::new(writes);
                 let store = FileStore::open_on(Arc::new(disk), &root, true).unwrap();
                 let taken = take_in(&store, &next);
                 if writes == usize::MAX {
@@ -269,4 +300,110 @@ fn a_death_between_any_two_steps_never_mints_twice() {
         }
     }
     assert!(steps > 40 && deaths > 200, "{steps} steps, {deaths} deaths");
+}
+
+fn spool() -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let dir = dir.unwrap();
+    let root = dir.path().join("spool");
+    FileStore::init(&root, "", common::id(1).0, NOW).unwrap();
+    (dir, root)
+}
+
+fn keyed(n: u64, destination: &str) -> Offer {
+    let mut envelope = envelope(n);
+    envelope.key = Some("k".to_owned());
+    envelope.destination = dest(destination);
+    // The same body each time, under another id.
+    envelope.request.body = None;
+    envelope.request.body_sha256 = sha256_hex(b"");
+    Offer {
+        envelope,
+        accepted: accepted(),
+        own_id: false,
+        body: None,
+    }
+}
+
+fn accept(disk: &MortalDisk, root: &Path, offers: Vec<Offer>) -> (Vec<Answer>, bool) {
+    let store = FileStore::open_on(Arc::new(disk.clone()), root, true).unwrap();
+    let mut answers = Vec::new();
+    let accepted = store.accept_all(offers, &Limits::NONE, &mut answers);
+    (answers, accepted.is_ok())
+}
+
+/// Whoever repeats what another began answers for it too: what the dead one did not sync is synced
+/// before the repeat says that the item is there.
+#[test]
+fn a_repeat_makes_durable_what_a_dead_caller_left() {
+    for writes in 0.. {
+        let (_dir, root) = spool();
+        let (first, lived) = accept(&MortalDisk::new(writes), &root, vec![keyed(1, "a")]);
+        let disk = MortalDisk::new(usize::MAX);
+        let (answers, _) = accept(&disk, &root, vec![keyed(2, "a")]);
+        let items: Vec<_> = fs::read_dir(root.join("pending/a")).unwrap().collect();
+        assert_eq!(items.len(), 1, "died after {writes} writes");
+        let id = match answers[..] {
+            [Answer::New(id) | Answer::Known(id)] => id,
+            _ => panic!("died after {writes} writes: {answers:?}"),
+        };
+        assert!(root.join(format!("pending/a/{id}.jsonl")).exists());
+        assert!(
+            disk.did("sync_dir", "/pending/a"),
+            "died after {writes} writes"
+        );
+        if matches!(answers[..], [Answer::New(_)]) {
+            assert!(
+                disk.did("sync_file", "/keys/a/"),
+                "died after {writes} writes"
+            );
+            assert!(
+                disk.did("sync_dir", "/keys/a"),
+                "died after {writes} writes"
+            );
+        }
+        if lived {
+            assert_eq!(first, [Answer::New(id)]);
+            assert!(writes > 5, "{writes} writes are few");
+            break;
+        }
+    }
+}
+
+/// What was renamed before an error is accepted, and has its answer.
+#[test]
+fn an_error_among_many_leaves_no_item_without_its_answer() {
+    let (_dir, root) = spool();
+    let mut disk = MortalDisk::new(usize::MAX);
+    disk.forbidden = Some(("/tmp/", "/pending/b/"));
+    let offers = [(1, "a"), (2, "a"), (3, "b"), (4, "a")].map(|(n, destination)| {
+        let mut offer = keyed(n, destination);
+        offer.envelope.key = None;
+        offer
+    });
+    let (answers, went_well) = accept(&disk, &root, offers.into());
+    assert!(!went_well);
+    let [first, second] = [1, 2].map(|n| Answer::New(common::id(n)));
+    assert_eq!(answers, [first, second, Answer::Open, Answer::Open]);
+    let items: Vec<_> = fs::read_dir(root.join("pending/a")).unwrap().collect();
+    assert_eq!(items.len(), 2);
+    assert!(disk.did("sync_dir", "/pending/a"));
+    assert_eq!(fs::read_dir(root.join("tmp")).unwrap().count(), 0);
+}
+
+/// In a drop box another user can put something else in a file's place at any time.
+#[test]
+fn a_file_that_cannot_be_set_aside_costs_itself_alone() {
+    let (_dir, root) = spool();
+    fs::create_dir(root.join("incoming/a")).unwrap();
+    fs::write(root.join("incoming/a/bad.json"), "bad").unwrap();
+    fs::write(root.join("incoming/a/good.json"), r#"{"request":{}}"#).unwrap();
+    let mut disk = MortalDisk::new(usize::MAX);
+    disk.forbidden = Some(("/incoming/", "/corrupt/"));
+    let store = FileStore::open_on(Arc::new(disk), &root, true).unwrap();
+    let taken = take_in(&store, &Cell::new(0)).unwrap();
+    assert_eq!(taken.accepted, 1);
+    assert_eq!(fs::read_dir(root.join("corrupt")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(root.join("journal")).unwrap().count(), 0);
+    assert!(root.join("incoming/a/bad.json").exists());
 }
