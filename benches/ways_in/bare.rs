@@ -52,7 +52,7 @@ pub(crate) fn requests(
         .http1_only()
         .tls_certs_only([])
         .pool_max_idle_per_host(idle)
-        .timeout(Duration::from_secs(60))
+        .timeout(Duration::from_mins(1))
         .build()?;
     let next = Arc::new(AtomicU32::new(0));
     let (begun, cpu) = (Instant::now(), thread_cpu());
