@@ -181,6 +181,7 @@ impl Bench {
         fs::write(&lines, program.lines(&self.body(), items, Some("k-"))?)?;
         self.measure(Way::BatchKeyed, round, |_, _| program.batch(&lines, items))?;
         let program = Program::unheard(&self.new_place(), &self.arguments)?;
+        self.measure(Way::Start, round, |_, _| program.start_loop(few))?;
         self.measure(Way::Enqueue, round, |_, _| program.enqueue_loop(&body, few))?;
 
         self.measure(Way::WriteGroups, round, |_, scratch| {

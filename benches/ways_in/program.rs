@@ -87,22 +87,33 @@ concurrency = {connections}
 
     /// A shell loop of `enqueue`, a process an item.
     pub(crate) fn enqueue_loop(&self, body: &Path, items: u32) -> anyhow::Result<Run> {
-        const SCRIPT: &str = r#"i=0
-while [ "$i" -lt "$1" ]; do
-    "$2" --quiet enqueue bench --path /x --content-type application/json --file "$3" || exit 1
-    i=$((i + 1))
+        let file = body.display().to_string();
+        let item = ["--path", "/x", "--content-type", "application/json"];
+        let before = ["--quiet", "enqueue", "bench", "--file", &file];
+        self.started(&[&before[..], &item].concat(), items)
+    }
+
+    /// A shell loop that starts the program and has it do nothing.
+    pub(crate) fn start_loop(&self, items: u32) -> anyhow::Result<Run> {
+        self.started(&["--version"], items)
+    }
+
+    /// Starts the program once an item. Each time it must print a line.
+    fn started(&self, arguments: &[&str], items: u32) -> anyhow::Result<Run> {
+        const SCRIPT: &str = r#"n=$1
+shift
+while [ "$n" -gt 0 ]; do
+    "$@" || exit 1
+    n=$((n - 1))
 done"#;
         let mut shell = child::command("sh");
         shell
             .env("TICKPOST_SPOOL", &self.spool)
             .args(["-c", SCRIPT, "sh", &items.to_string(), BINARY])
-            .arg(body);
+            .args(arguments);
         let ended = child::run(&mut shell, items)?;
-        is_all(
-            "ids were printed",
-            ended.stdout.lines().count() as u64,
-            items,
-        )?;
+        let lines = ended.stdout.lines().count() as u64;
+        is_all("lines were printed", lines, items)?;
         Ok(ended.run)
     }
 

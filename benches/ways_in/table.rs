@@ -21,6 +21,7 @@ pub(crate) enum Way {
     BatchKeyed,
     TakeIn,
     WriteEach,
+    Start,
     Enqueue,
 }
 
@@ -37,6 +38,7 @@ impl Way {
             Self::BatchKeyed => "**`enqueue --batch`**, a `key` an item",
             Self::TakeIn => "**`tick`** takes in a drop box",
             Self::WriteEach => "bare writes, file and directory synced each",
+            Self::Start => "nothing but starts: `tickpost --version`",
             Self::Enqueue => "**`enqueue`**, a process an item",
         }
     }
@@ -56,7 +58,7 @@ impl Way {
                 Self::BareMany
             }
             Self::WriteGroups | Self::Batch | Self::BatchKeyed | Self::TakeIn => Self::WriteGroups,
-            Self::WriteEach | Self::Enqueue => Self::WriteEach,
+            Self::WriteEach | Self::Start | Self::Enqueue => Self::WriteEach,
         }
     }
 }
