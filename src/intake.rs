@@ -303,12 +303,11 @@ fn first_event(hold: Option<&str>, by: &By) -> Event {
     let mut accepted = Event::new(EventKind::Accepted, by.now, state);
     accepted.by = Some(by.who.clone());
     if let Some(text) = hold {
-        match Reason::parse(text) {
-            Ok(reason) => accepted.reason = Some(reason),
-            Err(_) => {
-                accepted.reason = Some(Reason::OPERATOR);
-                accepted.note = Some(text.to_owned());
-            }
+        if let Ok(reason) = Reason::parse(text) {
+            accepted.reason = Some(reason);
+        } else {
+            accepted.reason = Some(Reason::OPERATOR);
+            accepted.note = Some(text.to_owned());
         }
     }
     accepted

@@ -52,7 +52,16 @@ const FIXTURES: &[Fixture] = &[
     },
     Fixture {
         command: "enqueue",
-        after: |stage, printed| assert_eq!(stage.bench.list_ids(&[]), [printed.trim()]),
+        before: |stage| {
+            stage.bench.file("invoice.json", r#"{"amount":5}"#);
+            let line = r#"{"destination":"billing","request":{"path":"/v1/charges"}}"#;
+            stage.bench.file("items.jsonl", format!("{line}\n"));
+        },
+        after: |stage, printed| {
+            let to_a_file = fs::read_to_string(stage.bench.dir().join("ids"));
+            let id = to_a_file.unwrap_or_else(|_| printed.to_owned());
+            assert_eq!(stage.bench.list_ids(&[]), [id.trim()]);
+        },
         ..PLAIN
     },
     Fixture {
@@ -121,6 +130,20 @@ const FIXTURES: &[Fixture] = &[
         ..PLAIN
     },
     Fixture {
+        command: "prune",
+        after: |_, printed| assert!(printed.contains("0 items"), "{printed}"),
+        ..PLAIN
+    },
+    Fixture {
+        command: "completions",
+        ..PLAIN
+    },
+    Fixture {
+        command: "man",
+        after: |_, printed| assert!(printed.contains(".SH EXAMPLES"), "{printed}"),
+        ..PLAIN
+    },
+    Fixture {
         command: "rules",
         after: |_, printed| assert!(printed.contains("default/"), "{printed}"),
         ..PLAIN
@@ -154,6 +177,7 @@ const FIXTURES: &[Fixture] = &[
 /// Stand-ins for programs of others that examples use: what they print is all that matters.
 const STAND_INS: &[(&str, &str)] = &[
     ("curl", "printf 'HTTP/1.1 200 OK\\r\\n\\r\\n{}'"),
+    ("man", "cat \"$2\""),
     ("jq", r#"sed -n 's/.*"request_id":"\([^"]*\)".*/\1/p'"#),
 ];
 

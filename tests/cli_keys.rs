@@ -294,7 +294,7 @@ fn a_large_body_lies_in_a_file_and_arrives_whole() {
         "[limits]\nmax_body = \"8MiB\"",
         &[("shop", &receiver.url(), &retry)],
     );
-    let body: String = (0..600_000).map(|n| format!("{n:08}")).collect();
+    let body = "01234567".repeat(600_000);
     assert!(body.len() > 4 << 20);
     let file = bench.file("body", &body);
     let id = bench.enqueue("shop", &["--file", &file, "--key", "k"]);
@@ -437,10 +437,10 @@ fn a_pruned_item_frees_its_key_and_keeps_its_id() {
         let line = lines.next().unwrap();
         let mut accepted: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
         accepted["envelope_sha256"] = sha256_hex(line.as_bytes()).into();
-        let rest: String = lines.map(|line| format!("{line}\n")).collect();
+        let rest = lines.collect::<Vec<_>>().join("\n");
         fs::write(
             day.join(format!("{id}.jsonl")),
-            format!("{line}\n{accepted}\n{rest}"),
+            format!("{line}\n{accepted}\n{rest}\n"),
         )
         .unwrap();
         fs::remove_file(bench.spool().join(&place)).unwrap();

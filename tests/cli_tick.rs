@@ -581,3 +581,30 @@ fn a_dry_run_tells_of_suspensions_and_repeats() {
     let why = of(&other)["why"].as_str().unwrap();
     assert!(why.contains("suspended") && why.contains("until"), "{why}");
 }
+
+/// A path unit does not start a second tick while one runs.
+#[test]
+fn what_is_accepted_while_a_tick_runs_is_sent_by_it() {
+    let receiver = Receiver::start(vec![Reply::ok().gated()]);
+    let bench = Bench::new();
+    bench.configure(
+        "",
+        &[
+            ("shop", &receiver.url(), KEYED),
+            ("other", &receiver.url(), KEYED),
+        ],
+    );
+    let first = bench.enqueue("shop", &["--data", "1"]);
+    let running = bench.call(&["--json", "tick"]).start();
+    receiver.wait_for(1);
+    let meanwhile = [
+        bench.enqueue("shop", &["--data", "2"]),
+        bench.enqueue("other", &["--data", "3"]),
+    ];
+    receiver.open_gate();
+    let report = running.end().ok().json();
+    assert_eq!(report["attempts"], 3, "{report}");
+    for id in [&first, &meanwhile[0], &meanwhile[1]] {
+        assert!(bench.place(id).starts_with("confirmed/"), "{id}");
+    }
+}

@@ -14,8 +14,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{NOW, QuickDisk, accepted, dest, envelope, owner};
 use serde_json::json;
@@ -31,14 +31,14 @@ use tickpost::store::{Dropped, Intake, NewBody, Offer, Store, StoreError, TakenI
 /// there leaves.
 #[derive(Clone)]
 struct MortalDisk {
-    left: Rc<Cell<usize>>,
+    left: Arc<AtomicUsize>,
 }
 
 impl MortalDisk {
     fn write(&self) -> io::Result<()> {
-        match self.left.get().checked_sub(1) {
+        match self.left.load(Ordering::SeqCst).checked_sub(1) {
             Some(left) => {
-                self.left.set(left);
+                self.left.store(left, Ordering::SeqCst);
                 Ok(())
             }
             None => Err(io::Error::other("dead")),
@@ -225,7 +225,7 @@ fn a_death_between_any_two_steps_never_mints_twice() {
             let next = Cell::new(0);
             for writes in [first, second, usize::MAX] {
                 let disk = MortalDisk {
-                    left: Rc::new(Cell::new(writes)),
+                    left: Arc::new(AtomicUsize::new(writes)),
                 };
                 let store = FileStore::open_on(Arc::new(disk), &root, true).unwrap();
                 let taken = take_in(&store, &next);

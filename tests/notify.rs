@@ -39,11 +39,13 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 /// Items go stale before they can be sent, which fails them without a receiver.
 const STALE: &str = "stale_after = \"1ms\"\nstale = \"fail\"";
 
-/// The mailer that the README shows, but for the address of `sendmail`.
-const MAILER: &str = r#"#!/bin/sh
-json=$(cat); text=${json##*'"text":"'}
-{ printf 'To: root\nSubject: tickpost: look here\n\n%s\n\n' "${text%'"}'}"; printf '%s\n' "$json" | tr , '\n'; } | /usr/sbin/sendmail -t
-"#;
+/// The mailer that `spool/README.md` shows.
+fn mailer() -> String {
+    let (_, rest) = include_str!("../spool/README.md")
+        .split_once("```sh\n#!/bin/sh\njson=")
+        .unwrap();
+    format!("#!/bin/sh\njson={}", rest.split_once("```").unwrap().0)
+}
 
 /// A spool with a command, which the shell reads from a file: a file that was just written cannot
 /// always be run, for another test may be starting a process that still has it open.
@@ -588,7 +590,7 @@ fn the_mailer_of_the_readme_mails() {
     let sendmail = "#!/bin/sh\nD=\"$1\"; printf '%s|' \"$@\" > $D/args; cat > $D/mail\n";
     let sendmail = told.file("sendmail", sendmail);
     let real = format!("/bin/sh {sendmail} {} -t", told.dir().display());
-    told.script(&MAILER.replace("/usr/sbin/sendmail -t", &real));
+    told.script(&mailer().replace("/usr/sbin/sendmail -t", &real));
     let id = told.enqueue("work", &["--data", "x"]);
     told.tick();
     assert_eq!(told.last()["state"], "confirmed", "{}", told.last());
@@ -604,7 +606,7 @@ fn the_mailer_of_the_readme_mails() {
     );
     assert!(told.read("args").ends_with("|-t|"));
     // Whoever mails knows whether it was taken.
-    told.script(&MAILER.replace("/usr/sbin/sendmail -t", "false"));
+    told.script(&mailer().replace("/usr/sbin/sendmail -t", "false"));
     told.enqueue("work", &["--data", "x"]);
     told.tick();
     assert_eq!(

@@ -3,11 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/bench.rs"]
+mod bench;
+#[path = "support/mod.rs"]
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use bench::Bench;
+use serde_json::{Value, json};
+use support::{Receiver, Reply};
 use tickpost::config::Config;
 use tickpost::model::envelope::{Body, Envelope, Request, Requester, VERSION, sha256_hex};
 use tickpost::model::event::{Event, EventKind, ResponseNote, Scope};
@@ -271,6 +279,81 @@ fn the_small_files_shown_can_be_read() {
 
     let tick: serde_json::Value = serde_json::from_str(block("### log/ticks-DAY.jsonl")).unwrap();
     assert_eq!(tick["stopped_by"], "done");
+}
+
+#[test]
+fn the_reservations_shown_are_those_written() {
+    let bench = Bench::with(&[("billing", "http://127.0.0.1:9", "")]);
+    let options = ["--key", "invoice-17", "--data", "{\"amount\":5}"];
+    let id = bench.enqueue(
+        "billing",
+        &[&["--request-id", CHARGE], &options[..]].concat(),
+    );
+    assert_eq!(id, CHARGE);
+    let shown: Value = serde_json::from_str(block("## Keys and callers' own ids")).unwrap();
+    assert_eq!(bench.read_json(&format!("keys/_ids/{CHARGE}")), shown);
+    let mut shown = shown;
+    shown.as_object_mut().unwrap().remove("destination");
+    let name = sha256_hex(b"invoice-17");
+    assert_eq!(bench.read_json(&format!("keys/billing/{name}")), shown);
+    let held = [
+        "--hold",
+        "a person looks",
+        "--not-after",
+        "2100-01-01T00:00:30Z",
+    ];
+    let id = bench.enqueue("billing", &[&held[..], &["--data", ""]].concat());
+    let minute = format!("held/billing/21000101T0000Z/{id}.jsonl");
+    assert_eq!(bench.place(&id), minute);
+}
+
+#[test]
+fn a_large_body_lies_where_it_is_said_and_is_missed() {
+    let bench = Bench::with(&[("billing", "http://127.0.0.1:9", "")]);
+    for (length, in_a_file) in [(65_536, false), (70_000, true)] {
+        let body = bench.file("body", "x".repeat(length));
+        let named: &[&str] = if in_a_file {
+            &["--request-id", CHARGE]
+        } else {
+            &[]
+        };
+        let id = bench.enqueue("billing", &[named, &["--file", &body]].concat());
+        assert_eq!(bench.files("bodies/").len(), usize::from(in_a_file));
+        let stored = bench.show(&id)["envelope"]["request"]["body"].clone();
+        let shown: Value = serde_json::from_str(block("## Large bodies")).unwrap();
+        let inline = json!({"text": "x".repeat(length)});
+        assert_eq!(stored, if in_a_file { shown } else { inline });
+    }
+    fs::remove_file(bench.spool().join("bodies").join(CHARGE)).unwrap();
+    bench.tick();
+    let why = bench.read_json(&format!("corrupt/{CHARGE}.jsonl.why.json"));
+    let why = why["reason"].as_str().unwrap();
+    assert_eq!(why, format!("its body, bodies/{CHARGE}, is gone"));
+}
+
+#[test]
+fn the_notice_shown_has_the_fields_of_one() {
+    let receiver = Receiver::start(vec![Reply::status(401)]);
+    let ops = format!("{}/ops", receiver.url());
+    let destinations = [("billing", &*receiver.url(), ""), ("ops", &*ops, "")];
+    let bench = Bench::new();
+    bench.configure("[notify]\ndestinations = [\"ops\"]", &destinations);
+    bench.enqueue("billing", &["--data", "x"]);
+    bench.tick();
+    let told = receiver.wait_for(2).pop().unwrap();
+    let told: Value = serde_json::from_str(&told.text()).unwrap();
+    let shown: Value = serde_json::from_str(block("## Notices\n")).unwrap();
+    let names =
+        |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(names(&told), names(&shown));
+    assert_eq!(
+        (&told["notice"], &told["reason"]),
+        (&shown["notice"], &shown["reason"])
+    );
+    let text = shown["text"].as_str().unwrap();
+    let text = text.replace("2 items", "1 item").replace(" are ", " is ");
+    let begins = told["text"].as_str().unwrap();
+    assert!(begins.starts_with(text.trim_end_matches('…')), "{told}");
 }
 
 #[test]

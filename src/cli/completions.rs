@@ -7,9 +7,7 @@ use clap_complete::Shell;
 use super::{Arguments, Context};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tickpost completions bash > /usr/share/bash-completion/completions/tickpost"
-)]
+#[command(after_help = "Example:\n  source <(tickpost completions bash)")]
 pub(super) struct CompletionsArgs {
     /// The shell that will read them
     shell: Shell,

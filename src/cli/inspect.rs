@@ -372,12 +372,11 @@ fn print_item(
     if let Some(content_type) = &request.content_type {
         field("type", content_type)?;
     }
-    let (bytes, text) = match (&request.body, request.file_bytes()) {
-        (Some(Body::File { id, .. }), Some(bytes)) => (bytes, format!("in {BODIES}{id}")),
-        _ => {
-            let body = request.body_bytes().unwrap_or_default().unwrap_or_default();
-            (body.len() as u64, shortened(&body))
-        }
+    let (bytes, text) = if let Some(Body::File { id, bytes }) = &request.body {
+        (*bytes, format!("in {BODIES}{id}"))
+    } else {
+        let body = request.body_bytes().unwrap_or_default().unwrap_or_default();
+        (body.len() as u64, shortened(&body))
     };
     field(
         "body",

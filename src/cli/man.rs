@@ -81,8 +81,22 @@ fn render(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> anyhow::Resu
         end.text([bold("tickpost"), roman("(1)")]);
     }
     end.to_writer(&mut page)?;
-    pages.push((man.get_filename(), page));
+    pages.push((man.get_filename(), in_ascii(&page)));
     Ok(())
+}
+
+/// A page as every roff reads it: other characters by their names, as `groff_char`(7) has them.
+fn in_ascii(page: &[u8]) -> Vec<u8> {
+    let mut text = String::with_capacity(page.len());
+    for c in String::from_utf8_lossy(page).chars() {
+        if c.is_ascii() {
+            text.push(c);
+        } else {
+            let code = format!("\\[u{:04X}]", u32::from(c));
+            text.push_str(&code);
+        }
+    }
+    text.into_bytes()
 }
 
 /// What stands below the options of the help: examples as they are typed, all else as sections.

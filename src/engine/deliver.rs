@@ -67,6 +67,34 @@ impl Tick<'_, '_> {
         self.session.sync()
     }
 
+    /// What was accepted while this tick ran is sent by it too: a path unit that starts a tick at
+    /// each accept does not start another one while this one runs.
+    pub(super) fn deliver_news(&mut self, begun_ms: u64) -> Result<(), StoreError> {
+        while self.report.stopped_by == StoppedBy::Done {
+            let news = self.session.accepted_meanwhile()?;
+            if news.is_empty() {
+                break;
+            }
+            let now = self.now();
+            for name in news {
+                let only = self.options.destination.as_ref();
+                if only.is_some_and(|only| *only != name) {
+                    continue;
+                }
+                match lane_of(&mut self.lanes, &name) {
+                    Some(lane) => lane.dry = false,
+                    None if self.engine.config.destinations.contains_key(&name) => {
+                        self.open_lane(&name, now)?;
+                    }
+                    // The next tick tells of it.
+                    None => {}
+                }
+            }
+            self.deliver(begun_ms)?;
+        }
+        Ok(())
+    }
+
     /// Whoever is to be told is told at once: the notices become items and are sent. A notice
     /// never causes another.
     pub(super) fn tell(&mut self, begun_ms: u64) -> Result<(), StoreError> {

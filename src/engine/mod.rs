@@ -158,6 +158,7 @@ impl Tick<'_, '_> {
         self.open_lanes()?;
         self.wake()?;
         self.deliver(begun_ms)?;
+        self.deliver_news(begun_ms)?;
         self.expire_suspended()?;
         self.tell(begun_ms)?;
         self.remember()?;

@@ -435,6 +435,11 @@ impl MemorySession<'_> {
 }
 
 impl Session for MemorySession<'_> {
+    /// Nothing runs beside a session in memory.
+    fn accepted_meanwhile(&mut self) -> Result<Vec<DestName>, StoreError> {
+        Ok(Vec::new())
+    }
+
     fn drop_boxes(&mut self) -> Result<Vec<(DestName, bool)>, StoreError> {
         Ok(Vec::new())
     }

@@ -730,6 +730,14 @@ pub trait Session {
     /// Whether the claims so far have looked at everything of a destination that is due.
     fn is_exhausted(&self, destination: &DestName) -> bool;
 
+    /// The destinations that may have something new since the session began, or since this was
+    /// asked last; none if nothing was accepted meanwhile. Their next claim looks from the start.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn accepted_meanwhile(&mut self) -> Result<Vec<DestName>, StoreError>;
+
     /// How many due items of a destination were not looked at; of a long list, at least so many.
     ///
     /// # Errors

@@ -395,20 +395,20 @@ fn build(
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let marked = match assembled.body {
+    let body = match assembled.body {
         Payload::Bytes(bytes) => (!bytes.is_empty()).then(|| Marked::new(bytes)),
         Payload::Streamed(bytes) => {
             let file = file.ok_or("the body's file was not opened")?;
             Some(Marked::streamed(file, bytes))
         }
     };
-    if marked.is_none() && matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
+    if body.is_none() && matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
         // RFC 9110, 8.6; some servers answer 411 without it.
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let mut request = client.request(method, assembled.url).headers(headers);
     let mut marker = None;
-    if let Some((body, its_marker)) = marked {
+    if let Some((body, its_marker)) = body {
         request = request.body(reqwest::Body::wrap(body));
         marker = Some(its_marker);
     }

@@ -258,7 +258,7 @@ impl Bench {
 
     /// As [`Self::place`], for an item that has a body or a reason beside it.
     pub(crate) fn place_of_item(&self, id: &str) -> String {
-        let is_item = |path: &String| path.ends_with(".jsonl");
+        let is_item = |path: &String| path.strip_suffix(".jsonl").is_some();
         let places: Vec<String> = self.places(id).into_iter().filter(is_item).collect();
         assert_eq!(places.len(), 1, "{id} must be in one place: {places:?}");
         places.into_iter().next().unwrap()

@@ -54,7 +54,7 @@ fn open_growing(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a new file and fills it; removed again if that fails.
-fn make_file<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+fn make_file<T>(path: &Path, put_in: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -63,7 +63,7 @@ fn make_file<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> i
         .open(path)?;
     let made = file
         .set_permissions(fs::Permissions::from_mode(0o600))
-        .and_then(|()| fill(&mut file));
+        .and_then(|()| put_in(&mut file));
     if made.is_err() {
         // After a failed sync the pages count as clean: this file can never be trusted.
         fs::remove_file(path)?;

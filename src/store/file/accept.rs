@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::{Answer, NewBodyAt, Offer, Refusal, StoreError};
@@ -35,6 +35,9 @@ const GROUP_NAMES_MAX: usize = 256;
 
 /// Up to so many items are synced one by one; more share one sync of the whole file system.
 const SINGLY_MAX: usize = 4;
+
+/// How often a directory is made again that somebody removes.
+const MAKES_MAX: usize = 100;
 
 /// How long somebody else's acceptance under the same key is waited for.
 const KEY_WAIT: Duration = Duration::from_secs(30);
@@ -120,16 +123,14 @@ fn own_names(
             destination: Some(envelope.destination.to_string()),
             ..mine
         };
-        match own(store, &relative, &mine)? {
-            Some(owned) => own_id = Some(owned),
-            None => {
-                // A key that was just made names an id that may never be; the next one who asks
-                // finds that out, but need not.
-                if let Some(key) = key.filter(|key| key.fresh) {
-                    disown(store, &key)?;
-                }
-                return Ok(Err((offer, store.path(&relative))));
+        own_id = own(store, &relative, &mine)?;
+        if own_id.is_none() {
+            // A key that was just made names an id that may never be; the next one who asks
+            // finds that out, but need not.
+            if let Some(key) = key.filter(|key| key.fresh) {
+                disown(store, &key)?;
             }
+            return Ok(Err((offer, store.path(&relative))));
         }
     }
     Ok(Ok(Member {
@@ -341,7 +342,7 @@ fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, Sto
             accepted.at,
         ),
         // A tick files it further, when it has looked at it.
-        state => Place {
+        state @ (State::Pending | State::Unknown | State::Confirmed | State::Failed) => Place {
             state,
             destination: envelope.destination.to_string(),
             slot: super::layout::Slot::Root,
@@ -417,7 +418,7 @@ fn place(
     for placing in placing {
         let dir = placing.place.dir();
         let target = store.path(&placing.place.path());
-        let renamed = rename_into(store, &placing.temporary, &target, &dir);
+        let renamed = rename_into(store, &placing.temporary, &target, &dir)?;
         match renamed {
             Ok(()) => {
                 dirs.entry(dir).or_default().push(placing.index);
@@ -446,21 +447,15 @@ fn place(
 /// Renames into a directory that the owner of the lock may remove while it is empty.
 fn rename_into(
     store: &FileStore,
-    from: &std::path::Path,
-    to: &std::path::Path,
+    from: &Path,
+    to: &Path,
     dir: &str,
-) -> io::Result<()> {
-    let mut tries = 0;
-    loop {
+) -> Result<io::Result<()>, StoreError> {
+    for _ in 0..MAKES_MAX {
         match store.disk.rename(from, to) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 100 => {
-                tries += 1;
-                store.make_dirs(dir).map_err(|error| match error {
-                    StoreError::Io { source, .. } => source,
-                    other => io::Error::other(other),
-                })?;
-            }
-            other => return other,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => store.make_dirs(dir)?,
+            other => return Ok(other),
         }
     }
+    Ok(store.disk.rename(from, to))
 }

@@ -59,6 +59,8 @@ pub(super) struct FileSession<'a> {
     foreign_seen: HashSet<String>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
+    /// When somebody last accepted something.
+    woken: Option<UnixMs>,
     /// Something was written that a sync of the whole file system has not covered.
     dirty: bool,
     poisoned: bool,
@@ -97,6 +99,7 @@ impl<'a> FileSession<'a> {
             met: Met::default(),
             foreign_seen: HashSet::new(),
             unusable: HashSet::new(),
+            woken: woken_at(store),
             dirty: replayed.last_segment > 0,
             poisoned: false,
             pruner: prune::Pruner::default(),
@@ -548,6 +551,22 @@ impl Session for FileSession<'_> {
         self.unusable.contains(destination) || window.is_some_and(Window::is_exhausted)
     }
 
+    fn accepted_meanwhile(&mut self) -> Result<Vec<DestName>, StoreError> {
+        self.guard(|session| {
+            let woken = woken_at(session.store);
+            if woken == session.woken {
+                return Ok(Vec::new());
+            }
+            session.woken = woken;
+            session.flush()?;
+            let names = session.destination_names(&[State::Pending])?;
+            for name in &names {
+                session.windows.remove(name);
+            }
+            Ok(names)
+        })
+    }
+
     fn left(&mut self, destination: &DestName, now: UnixMs) -> Result<u64, StoreError> {
         self.guard(|session| {
             if !session.is_usable(destination) {
@@ -744,6 +763,12 @@ impl Session for FileSession<'_> {
         }
         Ok(())
     }
+}
+
+/// When `wake` was touched last: each accept does so, after its item is there.
+fn woken_at(store: &FileStore) -> Option<UnixMs> {
+    let meta = store.disk.stat(&store.path("wake"));
+    meta.ok().map(|meta| meta.changed)
 }
 
 /// `ELOOP`: what an open that does not follow links says of a link.

@@ -114,7 +114,7 @@ impl FileSession<'_> {
                 return Ok(TakenIn::default());
             }
         }
-        let (mut files, left) = self.list_box(&dir, files_max)?;
+        let (mut files, left) = self.list_box(&dir, files_max);
         let mut taken = TakenIn {
             left,
             ..TakenIn::default()
@@ -132,11 +132,7 @@ impl FileSession<'_> {
     }
 
     /// The files of a box, at most so many, and whether there are more.
-    fn list_box(
-        &mut self,
-        dir: &str,
-        files_max: usize,
-    ) -> Result<(Vec<DropFile>, bool), StoreError> {
+    fn list_box(&mut self, dir: &str, files_max: usize) -> (Vec<DropFile>, bool) {
         let mut names = Vec::new();
         let mut foreign = Vec::new();
         let mut left = false;
@@ -150,7 +146,7 @@ impl FileSession<'_> {
             let (_, id) = stem_of(text);
             if kind != Kind::File {
                 foreign.push((path, "it is not a regular file, and was not opened"));
-            } else if id.is_none() && !text.ends_with(".json") {
+            } else if id.is_none() && text.strip_suffix(".json").is_none() {
                 foreign.push((path, "its name does not end in .json; it was left as it is"));
             } else if names.len() < files_max {
                 names.push((text.to_owned(), id));
@@ -159,8 +155,7 @@ impl FileSession<'_> {
             }
         });
         if let Err(error) = listed {
-            let why = format!("cannot read it: {}", words(&error));
-            self.foreign(dir, &why);
+            self.foreign(dir, &format!("{error}; it was left as it is"));
         }
         for (path, why) in foreign {
             self.foreign(&path, why);
@@ -178,7 +173,7 @@ impl FileSession<'_> {
                 id,
             });
         }
-        Ok((files, left))
+        (files, left)
     }
 
     fn take_group(
@@ -323,13 +318,6 @@ impl FileSession<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(io_error("remove", &path, source)),
         }
-    }
-}
-
-fn words(error: &StoreError) -> String {
-    match error {
-        StoreError::Io { source, .. } => source.to_string(),
-        other => other.to_string(),
     }
 }
 
