@@ -382,6 +382,11 @@ fn find(path: &str, code: &str, banned: &[&str], faults: &mut Vec<String>) {
     }
 }
 
+/// Whether a file holds tests or measures.
+fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.starts_with("benches/")
+}
+
 /// What no test does.
 fn check_test(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
@@ -394,7 +399,7 @@ fn check_test(path: &str, text: &str) -> Vec<String> {
 fn check_any(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     find(path, text, MACHINE_PATHS, &mut faults);
-    if path.starts_with("src/") || path.starts_with("tests/") {
+    if path.starts_with("src/") || is_test(path) {
         find(path, text, MARKS, &mut faults);
     }
     if path == "Cargo.lock" {
@@ -455,7 +460,7 @@ fn the_house_is_in_order() {
         if is_rust && path.starts_with("src/") {
             faults.extend(check_source(path, text, &crates));
         }
-        if is_rust && path.starts_with("tests/") {
+        if is_rust && is_test(path) {
             faults.extend(check_test(path, text));
         }
     }
@@ -650,6 +655,7 @@ fn headers_sizes_and_marks() {
     assert_eq!(check_test("tests/a.rs", "// sleep(a)\nasleep(a)").len(), 0);
     for mark in MARKS {
         assert_eq!(check_any("src/a.rs", &format!("// {mark}: a")).len(), 1);
+        assert_eq!(check_any("benches/a.rs", &format!("// {mark}: a")).len(), 1);
     }
     for place in MACHINE_PATHS {
         assert_eq!(check_any("README.md", &format!("see {place}a")).len(), 1);
