@@ -343,9 +343,8 @@ fn a_repeat_makes_durable_what_a_dead_caller_left() {
         let (answers, _) = accept(&disk, &root, vec![keyed(2, "a")]);
         let items: Vec<_> = fs::read_dir(root.join("pending/a")).unwrap().collect();
         assert_eq!(items.len(), 1, "died after {writes} writes");
-        let id = match answers[..] {
-            [Answer::New(id) | Answer::Known(id)] => id,
-            _ => panic!("died after {writes} writes: {answers:?}"),
+        let [Answer::New(id) | Answer::Known(id)] = answers[..] else {
+            panic!("died after {writes} writes: {answers:?}");
         };
         assert!(root.join(format!("pending/a/{id}.jsonl")).exists());
         assert!(
