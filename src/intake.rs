@@ -135,6 +135,7 @@ fn prepared(
     for name in &draft.notify {
         known_destination(config, name)?;
     }
+    check_method(&draft.method)?;
     check_times(&draft, by.now)?;
     check_key(draft.key.as_deref())?;
     let length = body.map_or(draft.body.len() as u64, |body| body.bytes);
@@ -245,6 +246,16 @@ pub fn known_destination<'c>(
     })
 }
 
+/// Methods are case-sensitive (RFC 9110, 9.1), and `get` is one that no receiver knows.
+fn check_method(method: &str) -> Result<(), String> {
+    let upper = method.to_ascii_uppercase();
+    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    if method != upper && known.contains(&upper.as_str()) {
+        return Err(format!("method `{method}` is written `{upper}`"));
+    }
+    Ok(())
+}
+
 fn check_times(draft: &Draft, now: UnixMs) -> Result<(), String> {
     let begin = now.max(draft.not_before.unwrap_or(now));
     if draft.not_after.is_some_and(|end| end <= begin) {
@@ -290,8 +301,8 @@ pub fn text_bytes_max(config: &Config) -> u64 {
 #[must_use]
 pub fn too_large(config: &Config) -> String {
     format!(
-        "the body is larger than max_body, {} bytes; raise max_body in [limits] of {} if the receiver takes more",
-        config.limits.max_body_bytes,
+        "the body is larger than max_body, {}; raise max_body in [limits] of {} if the receiver takes more",
+        size(config.limits.max_body_bytes),
         config.path.display()
     )
 }
@@ -355,6 +366,16 @@ pub fn limits(config: &Config) -> Limits {
     }
 }
 
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes >> shift >= 10);
+    unit.map_or_else(
+        || format!("{bytes} bytes"),
+        |(name, shift)| format!("{} {name}", bytes >> shift),
+    )
+}
+
 /// Which limit is in the way, and the way out.
 #[must_use]
 pub fn full(config: &Config, full: &store::Full) -> Full {
@@ -364,8 +385,9 @@ pub fn full(config: &Config, full: &store::Full) -> Full {
             "max_items in [limits] of {file} is {max}, and as many items wait: nothing more is accepted until some are settled; `tickpost status` shows where they wait"
         ),
         store::Full::Bytes(free) => format!(
-            "the spool's file system has {free} bytes free, and min_free in [limits] of {file} is {}: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention",
-            config.limits.min_free_bytes
+            "the spool's file system has {} free, and min_free in [limits] of {file} is {}: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention",
+            size(*free),
+            size(config.limits.min_free_bytes)
         ),
         store::Full::Files(free) => format!(
             "the spool's file system has room for {free} more files only: nothing more is accepted until there is room; `tickpost prune` frees what is past its retention"

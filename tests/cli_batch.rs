@@ -106,7 +106,7 @@ fn a_bad_line_prints_an_empty_one_and_the_others_are_accepted() {
         (
             "\u{1}\u{1b}[31m".to_owned(),
             false,
-            "line 10: expected value",
+            "line 10: it is not a JSON object",
         ),
         (line(2), true, ""),
     ];
@@ -148,7 +148,12 @@ fn lines_without_a_destination_go_to_the_one_that_is_named() {
     bench.place(lines[0]["request_id"].as_str().unwrap());
     assert_eq!(lines[1], json!({"line": 2}));
     assert_eq!(lines[2]["line"], 3);
-    assert!(lines[2]["error"].as_str().unwrap().contains("expected"));
+    assert!(
+        lines[2]["error"]
+            .as_str()
+            .unwrap()
+            .contains("not a JSON object")
+    );
     assert_eq!(bench.files("pending/ops/").len(), 1);
 }
 

@@ -17,6 +17,18 @@ use serde_json::json;
 use support::{Receiver, Reply, closed_port};
 use tickpost::model::envelope::sha256_hex;
 
+/// What `keys/` holds of a POST of a body to the base URL.
+fn reservation(id: &str, body: &str) -> String {
+    let body_sha256 = sha256_hex(body.as_bytes());
+    let request = json!(["POST", "", [], body_sha256]).to_string();
+    json!({
+        "request_id": id,
+        "body_sha256": body_sha256,
+        "request_sha256": sha256_hex(request.as_bytes()),
+    })
+    .to_string()
+}
+
 const ID: &str = "3f0c8a52-3b0f-4b6e-9d5e-0c1f3a2b4c5d";
 const OTHER: &str = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";
 
@@ -42,12 +54,24 @@ fn the_same_key_is_the_same_item() {
         .run(&["-v", "enqueue", "shop", "--key", "k", "--data", "a"])
         .ok()
         .says("accepted before");
-    let other = bench.run(&["enqueue", "shop", "--key", "k", "--data", "b"]);
-    other
-        .code(65)
-        .says(&first)
-        .says("another body")
-        .prints_nothing();
+    for other in [
+        &["--data", "b"][..],
+        &["--data", "a", "--path", "/refunds"],
+        &["--data", "a", "--method", "PUT"],
+        &["--data", "a", "--query", "x=y"],
+    ] {
+        let words = [&["enqueue", "shop", "--key", "k"], other].concat();
+        bench
+            .run(&words)
+            .code(65)
+            .says(&first)
+            .says("another method, path, query or body")
+            .prints_nothing();
+    }
+    // Who asks, and how it is traced, may differ.
+    let traced = ["--header", "X-Trace: 8", "--thread", "t"];
+    let words = [&["--key", "k", "--data", "a"][..], &traced].concat();
+    assert_eq!(bench.enqueue("shop", &words), first);
     // Another destination's keys, and other keys, are others.
     let elsewhere = bench.enqueue("ops", &["--key", "k", "--data", "b"]);
     let second = bench.enqueue("shop", &["--key", "K", "--data", "a"]);
@@ -58,10 +82,8 @@ fn the_same_key_is_the_same_item() {
     assert_eq!(bench.files("tmp/"), Vec::<String>::new());
     let kept = fs::read_to_string(key_file(&bench, "shop", "k")).unwrap();
     let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
-    assert_eq!(
-        kept,
-        json!({"request_id": first, "body_sha256": sha256_hex(b"a")})
-    );
+    let want: serde_json::Value = serde_json::from_str(&reservation(&first, "a")).unwrap();
+    assert_eq!(kept, want);
 }
 
 #[test]
@@ -100,15 +122,9 @@ fn a_key_whose_caller_died_is_completed_under_its_id() {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     for (kept, want) in [
         // As the caller left it.
-        (
-            json!({"request_id": OTHER, "body_sha256": sha256_hex(b"a")}).to_string(),
-            Some(OTHER),
-        ),
+        (reservation(OTHER, "a"), Some(OTHER)),
         // It was to be another body: nothing was accepted, so this one is.
-        (
-            json!({"request_id": OTHER, "body_sha256": sha256_hex(b"b")}).to_string(),
-            None,
-        ),
+        (reservation(OTHER, "b"), None),
         // A power loss left the name without its contents.
         (String::new(), None),
         ("\0\0\0\0".to_owned(), None),
@@ -134,8 +150,7 @@ fn a_key_in_use_is_waited_for() {
         .start();
     // Accepted by another process meanwhile, as it will find.
     let item = bench.enqueue("shop", &["--data", "a"]);
-    let kept = json!({"request_id": item, "body_sha256": sha256_hex(b"a")});
-    fs::write(&path, kept.to_string()).unwrap();
+    fs::write(&path, reservation(&item, "a")).unwrap();
     FileExt::unlock(&owner).unwrap();
     assert_eq!(running.end().ok().id(), item);
     assert_eq!(bench.files("pending/").len(), 1);
@@ -460,8 +475,8 @@ fn a_pruned_item_frees_its_key_and_keeps_its_id() {
     let again = bench.enqueue("shop", &["--key", "m", "--data", "b"]);
     assert_ne!(again, minted);
     // Also if the pruning died before the key was gone.
-    let kept = json!({"request_id": minted, "body_sha256": sha256_hex(b"a")});
-    fs::write(key_file(&bench, "shop", "k"), kept.to_string()).unwrap();
+    let kept = reservation(&minted, "a");
+    fs::write(key_file(&bench, "shop", "k"), kept).unwrap();
     let third = bench.enqueue("shop", &["--key", "k", "--data", "a"]);
     assert_ne!(third, minted);
     assert_eq!(bench.enqueue("shop", &["--key", "k", "--data", "a"]), third);

@@ -130,7 +130,7 @@ fn what_does_not_parse_is_set_aside_and_told() {
             r#"{"request":{},"not_after":"2020-01-01T00:00:00Z"}"#,
             "not_after",
         ),
-        ("j.json", "\u{0}\u{ff}", "expected value"),
+        ("j.json", "\u{0}\u{ff}", "not a JSON object"),
     ];
     for (name, text, _) in rows {
         drop_file(&bench, "shop", name, text);

@@ -191,7 +191,12 @@ impl Batch<'_> {
     }
 
     fn offer(&mut self, line: &[u8]) -> Result<Offer, String> {
-        let mut draft = Draft::parse(line).map_err(|error| error.to_string())?;
+        // Each is one line to the parser, which says so.
+        let mut draft = Draft::parse(line).map_err(|error| {
+            error
+                .to_string()
+                .replace(" at line 1 column ", " at column ")
+        })?;
         if draft.destination.is_none() {
             draft.destination = self.destination.cloned();
         }
@@ -310,8 +315,13 @@ impl Batch<'_> {
         }
         let lines = self.first - 1;
         let text = format!(
-            "{} of {lines} lines were not accepted; the others were",
-            self.bad
+            "{} of {lines} lines were not accepted{}",
+            self.bad,
+            if self.bad < lines {
+                "; the others were"
+            } else {
+                ""
+            }
         );
         Err(if self.bad == self.busy {
             CliError::Timeout(text).into()

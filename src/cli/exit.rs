@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::config::ConfigError;
 use crate::intake::Full;
 use crate::store::StoreError;
+use crate::users;
 
 /// An error of a command's own, with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -122,11 +123,22 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             73,
             "make its parent directory, or name a place that you may write to with --spool",
         ),
-        StoreError::Locked { .. } => (75, "try again later, or wait for it with `--wait SECONDS`"),
-        StoreError::NotOwner { .. } => (
-            77,
-            "run it as the spool's owner, for example `sudo -u OWNER tickpost …`",
+        StoreError::Occupied { .. } => (
+            73,
+            "nothing was changed; name a directory that is empty or not there yet, as in `tickpost --spool DIR/spool init`",
         ),
+        StoreError::Locked { .. } => (75, "try again later, or wait for it with `--wait SECONDS`"),
+        StoreError::NotOwner { owner, you, .. } => {
+            let name = users::name(*owner).unwrap_or_else(|| format!("#{owner}"));
+            let become_it = if *you == 0 { "runuser" } else { "sudo" };
+            let dashes = if *you == 0 { " --" } else { "" };
+            return (
+                77,
+                Some(format!(
+                    "run it as the spool's owner, `{become_it} -u {name}{dashes} tickpost …`, or hand items in through its drop box, incoming/DEST, if that is open to you"
+                )),
+            );
+        }
         StoreError::FormatTooNew { .. } => (
             78,
             "nothing was touched; use the newer tickpost that wrote it",
@@ -163,13 +175,17 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             (77, "the spool's owner must be able to write it")
         }
+        StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound => (
+            74,
+            "something of the spool is not there any more: `tickpost init` makes directories that are missing",
+        ),
         StoreError::Io { source, .. } if is_full(source) => (
             74,
             "make room on the disk and run the command again; what was recorded is not lost",
         ),
         StoreError::Io { .. } => (
             74,
-            "nothing more was done; what was recorded is not lost, and the next tick goes on from there",
+            "nothing more was done; what was recorded is not lost, and the next tick goes on from there. An `enqueue` is repeated safely under the same --key or --request-id",
         ),
         StoreError::Poisoned => (74, "look at the first error; run the command again"),
         StoreError::Encode { .. } => (70, "this is a bug in tickpost; nothing was lost"),

@@ -30,6 +30,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use self::output::Output;
 use crate::config::Config;
 use crate::intake;
+use crate::store::StoreError;
 use crate::store::file::{self, FileStore};
 use crate::users;
 
@@ -219,7 +220,21 @@ impl Context {
         if self.global.config.is_none() {
             file::look(&self.root())?;
         }
-        Ok(Config::load(&self.config_path())?)
+        Config::load(&self.config_path()).map_err(|error| self.not_ours(error))
+    }
+
+    /// Of another's spool nothing can be read where only its drop box is open: that is what is
+    /// wrong, and not the file that came first.
+    fn not_ours(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
+        let error = error.into();
+        let denied = error.chain().any(|cause| {
+            let io = cause.downcast_ref::<std::io::Error>();
+            io.is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied)
+        });
+        match file::check_owner_of(&self.root()) {
+            Err(owner @ StoreError::NotOwner { .. }) if denied => owner.into(),
+            Ok(()) | Err(_) => error,
+        }
     }
 
     /// Opens the spool. Nothing is written.
@@ -245,7 +260,7 @@ impl Context {
     /// Opens the spool for a reader.
     fn store_to_read(&self) -> anyhow::Result<FileStore> {
         // A reader takes no lock and relies on none.
-        Ok(FileStore::open(&self.root(), true)?)
+        FileStore::open(&self.root(), true).map_err(|error| self.not_ours(error))
     }
 
     /// The spool's whole path, for people and for JSON.

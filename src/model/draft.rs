@@ -72,6 +72,11 @@ pub enum DraftError {
     /// It is not such a JSON object.
     #[error("{0}")]
     Json(String),
+    /// It is no JSON object.
+    #[error(
+        "it is not a JSON object such as {{\"request\":{{\"path\":\"/x\",\"body\":{{\"json\":1}}}}}}"
+    )]
+    NoObject,
     /// It has the form of a newer version.
     #[error("`v` is {0}; this build reads {VERSION}")]
     Newer(u32),
@@ -113,7 +118,10 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`request` to be an object such as {\"path\":\"/x\",\"body\":{\"json\":1}}"
+)]
 struct WrittenRequest<'a> {
     method: Option<String>,
     #[serde(default)]
@@ -129,14 +137,20 @@ struct WrittenRequest<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`requester` to be an object with `principal`, `thread` or both"
+)]
 struct WrittenRequester {
     principal: Option<String>,
     thread: Option<String>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`body` to be an object with `text`, `base64` or `json`"
+)]
 struct WrittenBody<'a> {
     text: Option<String>,
     base64: Option<String>,
@@ -269,6 +283,11 @@ impl Draft {
     ///
     /// [`DraftError`]: what is wrong, and where.
     pub fn parse(bytes: &[u8]) -> Result<Self, DraftError> {
+        // serde takes a struct from an array too, member by member.
+        let first = bytes.iter().find(|b| !b.is_ascii_whitespace());
+        if first.is_some_and(|b| *b != b'{') {
+            return Err(DraftError::NoObject);
+        }
         let written: Written<'_> =
             serde_json::from_slice(bytes).map_err(|error| DraftError::Json(error.to_string()))?;
         if let Some(v) = written.v.filter(|v| *v > VERSION) {
@@ -372,7 +391,12 @@ mod tests {
     fn what_is_refused_says_why() {
         for (text, want) in [
             ("", "EOF"),
-            ("[]", "expected struct"),
+            ("[1]", "not a JSON object"),
+            ("\"x\"", "not a JSON object"),
+            (
+                r#"{"request":{"body":"x"}}"#,
+                "expected `body` to be an object with `text`",
+            ),
             ("{}", "missing field `request`"),
             (
                 r#"{"request":{},"destnation":"x"}"#,

@@ -241,6 +241,14 @@ impl Request {
         }
     }
 
+    /// What makes it the same request when it is offered again: SHA-256, in hex, of the JSON array
+    /// of method, path, query and body hash. Headers may differ: they trace who asked.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        let parts = serde_json::json!([self.method, self.path, self.query, self.body_sha256]);
+        sha256_hex(parts.to_string().as_bytes())
+    }
+
     /// How long a body is that lies in a file; `None` for any other.
     #[must_use]
     pub fn file_bytes(&self) -> Option<u64> {

@@ -105,7 +105,7 @@ impl Inner {
             own_id,
             body,
         } = offer;
-        let sum = envelope.request.body_sha256.clone();
+        let sum = envelope.request.sha256();
         let known = envelope.key.as_ref().and_then(|key| {
             self.items.values().find(|item| {
                 item.envelope.key.as_ref() == Some(key)
@@ -114,7 +114,7 @@ impl Inner {
         });
         if let Some(known) = known {
             let id = known.envelope.request_id;
-            return Ok(if known.envelope.request.body_sha256 == sum {
+            return Ok(if known.envelope.request.sha256() == sum {
                 Answer::Known(id)
             } else {
                 let key = envelope.key.unwrap_or_default();
@@ -126,7 +126,7 @@ impl Inner {
             return Ok(Answer::Refused(Refusal::Pruned { id }));
         }
         if let Some(known) = self.items.get(&id) {
-            let same = known.envelope.request.body_sha256 == sum
+            let same = known.envelope.request.sha256() == sum
                 && known.envelope.destination == envelope.destination;
             return Ok(if own_id && same {
                 Answer::Known(id)

@@ -51,6 +51,14 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// A directory with other things in it is not made a spool. Exit code 73.
+    #[error("{} is not empty and no spool: `{what}` is in it", root.display())]
+    Occupied {
+        /// The directory.
+        root: PathBuf,
+        /// The first thing that is none of a spool's.
+        what: String,
+    },
     /// Another process owns the spool. Not a fault. Exit code 75.
     #[error("spool {} is busy: {owner}", root.display())]
     Locked {
@@ -276,8 +284,8 @@ impl Limits {
 /// Why an item is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its key belongs to an item with another body.
-    #[error("the key `{}` belongs to item {id}, which has another body; give another key", key.escape_debug())]
+    /// Its key belongs to an item with another request.
+    #[error("the key `{}` belongs to item {id}, which has another method, path, query or body, compared byte for byte; `tickpost show {id}` prints them; give another key, or the same request", key.escape_debug())]
     KeyTaken {
         /// The key.
         key: String,
@@ -285,7 +293,9 @@ pub enum Refusal {
         id: RequestId,
     },
     /// Its id belongs to another item.
-    #[error("item {id} exists already, with another body or destination; give another id, or none")]
+    #[error(
+        "item {id} exists already, with another destination, method, path, query or body; give another id, or none"
+    )]
     IdTaken {
         /// The id.
         id: RequestId,

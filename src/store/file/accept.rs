@@ -104,26 +104,17 @@ fn own_names(
     offer: Offer,
 ) -> Result<Result<Member, Offer>, StoreError> {
     let envelope = &offer.envelope;
-    let mine = Reservation {
-        request_id: envelope.request_id,
-        body_sha256: envelope.request.body_sha256.clone(),
-        destination: None,
-    };
     let (mut key, mut own_id) = (None, None);
     if let Some(text) = &envelope.key {
         let relative = keys::key_path(envelope.destination.as_str(), text);
-        match own(store, &relative, &mine)? {
+        match own(store, &relative, &Reservation::of_key(envelope))? {
             Some(owned) => key = Some(owned),
             None => return Ok(Err(offer)),
         }
     }
     if offer.own_id {
         let relative = keys::own_id_path(envelope.request_id);
-        let mine = Reservation {
-            destination: Some(envelope.destination.to_string()),
-            ..mine
-        };
-        own_id = own(store, &relative, &mine)?;
+        own_id = own(store, &relative, &Reservation::of_id(envelope))?;
         if own_id.is_none() {
             // A key that was just made names an id that may never be; the next one who asks
             // finds that out, but need not.
@@ -292,13 +283,13 @@ fn decide(
 ) -> Result<Option<Answer>, StoreError> {
     let own_id = member.offer.own_id;
     let envelope = &mut member.offer.envelope;
-    let body = envelope.request.body_sha256.clone();
+    let request = envelope.request.sha256();
     if let Some(key) = &mut member.key
         && !key.fresh
     {
         match &key.before {
             Some(known) if present.contains_key(&known.request_id) => {
-                return Ok(Some(if known.body_sha256 == body {
+                return Ok(Some(if known.request_sha256 == request {
                     Answer::Known(known.request_id)
                 } else {
                     Answer::Refused(Refusal::KeyTaken {
@@ -309,30 +300,21 @@ fn decide(
             }
             // Whoever reserved it died before the item was there: it is completed.
             Some(known)
-                if known.body_sha256 == body && !own_id && !pruned.contains(&known.request_id) =>
+                if known.request_sha256 == request
+                    && !own_id
+                    && !pruned.contains(&known.request_id) =>
             {
                 envelope.request_id = known.request_id;
             }
             // It was to be another item, or the item is pruned and the key about to go.
-            Some(_) | None => {
-                let mine = Reservation {
-                    request_id: envelope.request_id,
-                    body_sha256: body.clone(),
-                    destination: None,
-                };
-                rewrite(store, key, &mine)?;
-            }
+            Some(_) | None => rewrite(store, key, &Reservation::of_key(envelope))?,
         }
     }
     let Some(name) = &mut member.own_id else {
         return Ok(None);
     };
     let id = envelope.request_id;
-    let mine = Reservation {
-        request_id: id,
-        body_sha256: body,
-        destination: Some(envelope.destination.to_string()),
-    };
+    let mine = Reservation::of_id(envelope);
     if pruned.contains(&id) {
         for name in [&member.key, &member.own_id].into_iter().flatten() {
             if name.fresh {
@@ -351,7 +333,7 @@ fn decide(
         Some(before) => before.clone(),
         // It was accepted under an id that tickpost gave it.
         None => known_item(store, id)?.unwrap_or_else(|| Reservation {
-            body_sha256: String::new(),
+            request_sha256: String::new(),
             ..mine.clone()
         }),
     };

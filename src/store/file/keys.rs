@@ -14,7 +14,7 @@ use super::super::StoreError;
 use super::super::disk::Lock;
 use super::journal::io_error;
 use super::{FileStore, check_directory, reader};
-use crate::model::envelope::sha256_hex;
+use crate::model::envelope::{Envelope, sha256_hex};
 use crate::model::ids::RequestId;
 
 /// The directory of callers' own ids; no destination has such a name.
@@ -25,9 +25,31 @@ const OWN_IDS: &str = "keys/_ids";
 pub(super) struct Reservation {
     pub(super) request_id: RequestId,
     pub(super) body_sha256: String,
+    /// Of the whole request, as [`crate::model::envelope::Request::sha256`] has it.
+    pub(super) request_sha256: String,
     /// Only where the name is an id: of which destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) destination: Option<String>,
+}
+
+impl Reservation {
+    /// What an item reserves under its key.
+    pub(super) fn of_key(envelope: &Envelope) -> Self {
+        Self {
+            request_id: envelope.request_id,
+            body_sha256: envelope.request.body_sha256.clone(),
+            request_sha256: envelope.request.sha256(),
+            destination: None,
+        }
+    }
+
+    /// What an item reserves under its id.
+    pub(super) fn of_id(envelope: &Envelope) -> Self {
+        Self {
+            destination: Some(envelope.destination.to_string()),
+            ..Self::of_key(envelope)
+        }
+    }
 }
 
 /// A name in `keys/` that this process owns.
@@ -165,11 +187,7 @@ pub(super) fn known_item(
         return Ok(None);
     };
     Ok(match reader::read(store, &found) {
-        Some(Ok(item)) => Some(Reservation {
-            request_id: id,
-            body_sha256: item.envelope.request.body_sha256,
-            destination: Some(item.envelope.destination.to_string()),
-        }),
+        Some(Ok(item)) => Some(Reservation::of_id(&item.envelope)),
         Some(Err(_)) | None => None,
     })
 }

@@ -135,6 +135,7 @@ impl FileStore {
             made.made.push(".".to_owned());
         }
         check_owner(&disk, root)?;
+        check_free(&disk, root)?;
         if is_spool(root) {
             // A newer format, or a file that is none, must not be touched.
             read_spool_file(&disk, root)?;
@@ -607,6 +608,31 @@ fn make_temporary(
     }
 }
 
+/// Checks that a directory is a spool, or one that can become one: empty, prepared with a
+/// configuration, or left by an `init` that died.
+fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
+    let is_there = |name: &str| disk.stat(&root.join(name)).is_ok();
+    if is_there("spool.json") || is_there("tickpost.toml") {
+        return Ok(());
+    }
+    let files = ["lock", "wake", "lost+found"];
+    let mut other = None;
+    disk.list(root, &mut |name, _| {
+        let name = name.to_string_lossy();
+        if !DIRS.contains(&&*name) && !files.contains(&&*name) {
+            other = Some(name.into_owned());
+        }
+    })
+    .map_err(|source| io_error("list", root, source))?;
+    match other {
+        Some(what) => Err(StoreError::Occupied {
+            root: root.to_owned(),
+            what,
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Checks that a path is a directory, or nothing yet.
 fn check_directory(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     match disk.stat(path) {
@@ -647,6 +673,15 @@ fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
 /// [`StoreError::Missing`], [`StoreError::NotOwner`] or [`StoreError::Io`].
 pub fn look(root: &Path) -> Result<(), StoreError> {
     look_for(&RealDisk, root)
+}
+
+/// Checks that a directory is the caller's, as [`FileStore::check_owner`] does.
+///
+/// # Errors
+///
+/// [`StoreError::NotOwner`] or [`StoreError::Io`].
+pub fn check_owner_of(root: &Path) -> Result<(), StoreError> {
+    check_owner(&RealDisk, root)
 }
 
 fn read_spool_file(disk: &dyn Disk, root: &Path) -> Result<SpoolFile, StoreError> {
