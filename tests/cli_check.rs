@@ -86,7 +86,7 @@ fn a_spool_in_which_all_is_well_is_ok() {
         .collect();
     assert_eq!(
         names.join(" "),
-        "tick_age pending_age parked held corrupt suspended unconfigured pending unknown confirmed failed"
+        "tick_age pending_age parked held corrupt suspended unconfigured incoming_age untold failed pending unknown confirmed"
     );
     assert!(perfdata.contains("s;900;3600;0 pending_age=0s;3600;86400;0 parked=0;0;;0 "));
 }
@@ -341,7 +341,7 @@ fn a_program_gets_one_object() {
     assert_eq!(one["problems"][0]["what"], "held");
     assert_fields(
         &one["values"],
-        "tick_age_s has_ticked pending_age_s parked held corrupt suspended unconfigured pending unknown confirmed failed",
+        "tick_age_s has_ticked pending_age_s parked held corrupt suspended unconfigured incoming_age_s untold pending unknown confirmed failed",
     );
     assert_eq!(one["values"]["held"], 1);
     assert_eq!(one["values"]["has_ticked"], true);
@@ -352,4 +352,54 @@ fn a_program_gets_one_object() {
     let none = answer(3);
     assert_eq!(none["level"], "unknown");
     assert!(none["values"].is_null());
+}
+
+#[test]
+fn what_waits_in_a_drop_box_for_long_is_a_warning() {
+    let bench = Bench::with(&[("shop", &closed_port(), "")]);
+    bench.run(&["tick"]).ok();
+    let file = bench.spool().join("incoming/shop/a.txt");
+    std::fs::write(&file, "x").unwrap();
+    bench.run(&["status", "--check"]).code(0);
+    bench
+        .run(&["status", "--check", "--incoming-age", "0s"])
+        .prints("incoming_age=");
+    // Without waiting for it: the limit lies below any age that can be measured.
+    let status = bench.json(&["status"]);
+    assert_eq!(status["incoming"], 1);
+    assert!(status["incoming_oldest_s"].is_number(), "{status}");
+    bench.run(&["status"]).ok().prints("1 in drop boxes");
+}
+
+#[test]
+fn a_notice_that_did_not_arrive_is_a_warning() {
+    let bench = Bench::new();
+    bench.configure(
+        "[notify]\ncommand = [\"/bin/false\"]\n[retry]\nattempts = 1",
+        &[("shop", &closed_port(), "")],
+    );
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["status", "--check"]).code(0);
+    bench.run(&["cancel", &id]).ok();
+    bench.run(&["tick"]).ok();
+    bench
+        .run(&["status", "--check"])
+        .code(1)
+        .prints("did not reach whom it was to tell: notify-command");
+    bench
+        .run(&["status", "--check", "--untold", "off", "--suspended", "off"])
+        .code(0);
+    bench
+        .run(&[
+            "status",
+            "--check",
+            "--untold",
+            "off",
+            "--suspended",
+            "off",
+            "--failed",
+            "0",
+        ])
+        .code(1)
+        .prints("failed, see");
 }

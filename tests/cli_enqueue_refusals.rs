@@ -353,7 +353,9 @@ fn the_spool_of_another_user_is_77() {
         &["cancel", &id],
         &["init"],
     ] {
-        refused(&bench, words, 77).says("uid 65534").says("sudo -u");
+        refused(&bench, words, 77)
+            .says("uid 65534")
+            .says(" -u nobody");
     }
     // Readers may.
     bench.run(&["list"]).ok().prints(&id);

@@ -235,3 +235,30 @@ fn a_relative_spool_is_made_where_one_stands() {
         .run()
         .code(73);
 }
+
+/// A directory with other things in it is somebody's.
+#[test]
+fn a_directory_that_is_no_spool_is_left_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bench = Bench::bare();
+    let root = bench.spool();
+    std::fs::create_dir(root).unwrap();
+    std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(root.join("mine"), "x").unwrap();
+    bench
+        .run(&["init"])
+        .code(73)
+        .says("not empty and no spool")
+        .says("mine");
+    assert_eq!(bench.tree().len(), 1);
+    let mode = std::fs::metadata(root).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    // One that was prepared with a configuration becomes one, and so does what a dead `init` left.
+    for left in ["tickpost.toml", "lock"] {
+        let bench = Bench::bare();
+        std::fs::create_dir(bench.spool()).unwrap();
+        std::fs::write(bench.spool().join(left), "").unwrap();
+        std::fs::create_dir(bench.spool().join("pending")).unwrap();
+        bench.run(&["init"]).ok();
+    }
+}

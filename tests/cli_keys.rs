@@ -481,3 +481,49 @@ fn a_pruned_item_frees_its_key_and_keeps_its_id() {
     assert_ne!(third, minted);
     assert_eq!(bench.enqueue("shop", &["--key", "k", "--data", "a"]), third);
 }
+
+/// Whoever repeats in the hope that it goes this time hears that it does not.
+#[test]
+fn a_repeat_of_what_did_not_end_well_says_so() {
+    let receiver = Receiver::by_path([
+        ("/failed", vec![Reply::status(422)]),
+        ("/held", vec![Reply::status(404), Reply::status(404)]),
+        ("/unknown", vec![Reply::close()]),
+        ("/confirmed", vec![Reply::ok()]),
+    ]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    for (state, says) in [
+        ("failed", "`tickpost retry "),
+        ("held", "`tickpost release "),
+        ("unknown", "may have acted on it"),
+    ] {
+        let path = format!("/{state}");
+        let words = [
+            "enqueue", "shop", "--key", state, "--path", &path, "--data", "x",
+        ];
+        let id = bench.run(&words).ok().says_not("before").id();
+        bench.tick();
+        let ran = bench.run(&words).ok().says(says).says("accepted before");
+        assert_eq!(ran.id(), id);
+    }
+    let words = [
+        "enqueue",
+        "shop",
+        "--key",
+        "c",
+        "--path",
+        "/confirmed",
+        "--data",
+        "x",
+    ];
+    let id = bench.run(&words).ok().id();
+    bench.tick();
+    bench.run(&words).ok().says_not("before");
+    let said = bench.json(&words);
+    assert_eq!(said, json!({"request_id": id, "known": true}));
+    // `--tick` tells how it ended, if it did not end well.
+    let words = [
+        "-v", "enqueue", "shop", "--path", "/held", "--data", "y", "--tick",
+    ];
+    bench.run(&words).ok().says("it is ");
+}

@@ -86,6 +86,30 @@ pub(super) struct CheckArgs {
         default_value = "0"
     )]
     unconfigured: String,
+    /// How long something has been in a drop box
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "15m,1d"
+    )]
+    incoming_age: String,
+    /// Items, above all notices, that [notify] addresses did not get: failed, held or parked there
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "0"
+    )]
+    untold: String,
+    /// Items that have failed
+    #[arg(
+        long,
+        value_name = "WARN[,CRIT]",
+        requires = "check",
+        default_value = "off"
+    )]
+    failed: String,
 }
 
 /// The limits that are asked for.
@@ -99,6 +123,9 @@ fn limits(arguments: &CheckArgs) -> Result<Limits, String> {
         corrupt: count("corrupt", &arguments.corrupt)?,
         suspended: count("suspended", &arguments.suspended)?,
         unconfigured: count("unconfigured", &arguments.unconfigured)?,
+        incoming_age: Limit::parse("incoming-age", &arguments.incoming_age, times::span_ms)?,
+        untold: count("untold", &arguments.untold)?,
+        failed: count("failed", &arguments.failed)?,
     })
 }
 
@@ -141,6 +168,8 @@ pub(super) fn run(context: &Context, arguments: &CheckArgs) -> anyhow::Result<()
                 "corrupt": values.corrupt,
                 "suspended": values.suspended.len(),
                 "unconfigured": waiting(values),
+                "incoming_age_s": values.incoming_age / 1000,
+                "untold": judge::untold(values),
                 "pending": values.pending,
                 "unknown": values.unknown,
                 "confirmed": values.confirmed,
@@ -218,6 +247,8 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         corrupt: status.corrupt,
         suspended: suspended(&status),
         unconfigured: unconfigured(&status),
+        incoming_age: status.incoming_oldest_s.unwrap_or(0) * 1000,
+        untold: untold(&status, config.as_ref()),
         no_tick,
         full,
     })
@@ -230,6 +261,18 @@ fn suspended(status: &Status) -> Vec<String> {
         by_person.or(by_tick).map(|why| format!("{name} ({why})"))
     };
     status.destinations.iter().filter_map(cause).collect()
+}
+
+/// Those who are to be told, and how many items, notices above all, did not reach them.
+fn untold(status: &Status, config: Option<&Config>) -> Vec<(String, u64)> {
+    let names = config.iter().flat_map(|config| &config.notify.destinations);
+    let of = |name: &DestName| {
+        let own = status.destinations.get(name.as_str())?;
+        let count = |state| own.states.get(&state).copied().unwrap_or(0);
+        let items = count(State::Failed) + count(State::Held) + own.parked;
+        (items > 0).then(|| (name.to_string(), items))
+    };
+    names.filter_map(of).collect()
 }
 
 fn unconfigured(status: &Status) -> Vec<(String, u64)> {

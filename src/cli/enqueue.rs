@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Read};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::exit::CliError;
 use super::progress::Progress;
@@ -16,6 +16,7 @@ use crate::engine::Options;
 use crate::intake::{self, By};
 use crate::model::draft::Draft;
 use crate::model::ids::{DestName, RequestId};
+use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
 use crate::store::file::FileStore;
 use crate::store::{Answer, BodyError, NewBody, Store, StoreError};
@@ -124,15 +125,21 @@ pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
     store.check_owner()?;
     store.check_original()?;
     let accepted = match (arguments.batch, &only) {
-        (false, Some(name)) => one(context, &config, &store, name, arguments.item, now),
-        _ => batch::run(context, &config, &store, only.as_ref()),
+        (false, Some(name)) => one(context, &config, &store, name, arguments.item, now).map(Some),
+        _ => batch::run(context, &config, &store, only.as_ref()).map(|()| None),
     };
     warn_of_old_tick(context, &store, now);
     // Of a batch some may be accepted whatever became of the rest.
     if arguments.tick && (accepted.is_ok() || arguments.batch) {
         tick_now(context, &config, &store, only);
+        if let Ok(Some(id)) = &accepted
+            && let Some((state, why)) = standing_of(&store, *id)?
+            && state != State::Confirmed
+        {
+            context.out.warn(&format!("it is {state} ({why})"));
+        }
     }
-    accepted
+    accepted.map(|_| ())
 }
 
 /// Accepts one item from the command line.
@@ -143,7 +150,7 @@ fn one(
     name: &DestName,
     item: ItemArgs,
     now: UnixMs,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<RequestId> {
     let uid = rustix::process::getuid().as_raw();
     let by = By {
         now,
@@ -174,14 +181,12 @@ fn one(
     })?;
     let mut answers = Vec::new();
     store.accept_all(vec![offer], &intake::limits(config), &mut answers)?;
+    let mut is_known = false;
     let id = match answers.into_iter().next() {
         Some(Answer::New(id)) => id,
         Some(Answer::Known(id)) => {
-            if context.out.verbose > 0 {
-                context
-                    .out
-                    .say("it was accepted before; nothing new was accepted");
-            }
+            is_known = true;
+            tell_of_known(context, store, id)?;
             id
         }
         Some(Answer::Refused(refusal)) => return Err(CliError::Data(refusal.to_string()).into()),
@@ -191,11 +196,45 @@ fn one(
             return Err(CliError::Timeout(text.to_owned()).into());
         }
     };
-    if context.out.json {
-        context.out.json(&serde_json::json!({"request_id": id}))
-    } else {
-        context.out.line(&id.to_string())
+    match (context.out.json, is_known) {
+        (false, _) => context.out.line(&id.to_string()),
+        (true, false) => context.out.json(&json!({"request_id": id})),
+        (true, true) => context.out.json(&json!({"request_id": id, "known": true})),
+    }?;
+    Ok(id)
+}
+
+/// A repeat accepts nothing new. Whoever repeats in the hope that it goes this time must hear
+/// that it does not.
+fn tell_of_known(context: &Context, store: &FileStore, id: RequestId) -> anyhow::Result<()> {
+    let state = standing_of(store, id)?;
+    match state {
+        Some((state @ (State::Failed | State::Held), why)) => context.out.warn(&format!(
+            "it was accepted before and is {state} ({why}); a repeat does not send it: `tickpost {} {id}` does",
+            if state == State::Failed { "retry" } else { "release" },
+        )),
+        Some((State::Unknown, why)) => context.out.warn(&format!(
+            "it was accepted before and is unknown ({why}): the receiver may have acted on it, see `tickpost show {id}`"
+        )),
+        Some((State::Pending | State::Confirmed, _)) | None if context.out.verbose > 0 => context
+            .out
+            .say("it was accepted before; nothing new was accepted"),
+        Some((State::Pending | State::Confirmed, _)) | None => {}
     }
+    Ok(())
+}
+
+/// The state of an item, and why.
+fn standing_of(store: &FileStore, id: RequestId) -> anyhow::Result<Option<(State, String)>> {
+    let Some(found) = store.find(id)? else {
+        return Ok(None);
+    };
+    let item = store.read(&found)?.and_then(Result::ok);
+    let why = item.and_then(|item| item.standing().reason);
+    Ok(Some((
+        found.state,
+        why.map_or_else(|| "no reason".to_owned(), |why| why.to_string()),
+    )))
 }
 
 /// What the command line says of an item.

@@ -1,8 +1,7 @@
-//! `status`, `list`, `show`: looking, without the lock.
+//! `list`, `show`: looking at items, without the lock.
 
 use std::path::PathBuf;
 
-use super::check::{self, CheckArgs};
 use super::exit::CliError;
 use super::output::{self, style_of};
 use super::select::{self, Filters, Located};
@@ -10,25 +9,11 @@ use super::table::{Cell, Column, Table};
 use super::{Context, prune, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::model::envelope::{BODIES, Body};
-use crate::model::ids::DestName;
 use crate::model::item::{Damage, Item};
-use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
 use crate::store::{Found, Store};
 use crate::view::item::{Outlook, Row, next};
-use crate::view::status::{Status, look};
-
-/// The table of `status`.
-const COUNTS: [Column; 7] = [
-    Column::text("destination", 0),
-    Column::new("pending", 1),
-    Column::new("unknown", 2),
-    Column::new("parked", 3),
-    Column::new("held", 4),
-    Column::new("confirmed", 6),
-    Column::new("failed", 5),
-];
 
 /// The table of `list`.
 const ITEMS: [Column; 8] = [
@@ -46,15 +31,6 @@ const ITEMS: [Column; 8] = [
 const LOOKS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tickpost status\n  tickpost status --check --tick-age 5m,30m\n    TICKPOST OK - … pending, last tick … ago | tick_age=…s;300;1800;0 …"
-)]
-pub(super) struct StatusArgs {
-    #[command(flatten)]
-    check: CheckArgs,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tickpost list --state held --reason auth_invalid --since 2h")]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -67,138 +43,6 @@ pub(super) struct ShowArgs {
     /// Request ids, or unique beginnings of them; - reads ids from standard input
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
-}
-
-pub(super) fn status(context: &Context, arguments: &StatusArgs) -> anyhow::Result<()> {
-    if arguments.check.check {
-        return check::run(context, &arguments.check);
-    }
-    let store = context.store_to_read()?;
-    let config = context.config_if_any();
-    let known: Vec<DestName> = config
-        .as_ref()
-        .map(|config| config.destinations.keys().cloned().collect())
-        .unwrap_or_default();
-    let configured = |name: &str| {
-        config.as_ref().is_none_or(|config| {
-            config
-                .destinations
-                .keys()
-                .any(|known| known.as_str() == name)
-        })
-    };
-    if let Err(error) = store.check_original() {
-        context.out.warn(&error.to_string());
-    }
-    let now = SystemClock::new().now();
-    let status = look(&store, context.whole_root(), &configured, &known, now)?;
-    if context.out.json {
-        return context.out.json(&status);
-    }
-    print_status(context, &status)
-}
-
-fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
-    let out = context.out;
-    out.line(&format!("spool {}", status.spool))?;
-    let mut table = Table::new(&COUNTS);
-    let row = |name: &str, count: &dyn Fn(State) -> u64, parked: u64| {
-        let cell = |state: State| {
-            let n = count(state);
-            // A nought is nothing to look at.
-            if n == 0 {
-                Cell::new("0")
-            } else {
-                Cell::styled(n.to_string(), style_of(state))
-            }
-        };
-        vec![
-            Cell::new(name),
-            cell(State::Pending),
-            cell(State::Unknown),
-            Cell::new(parked.to_string()),
-            cell(State::Held),
-            cell(State::Confirmed),
-            cell(State::Failed),
-        ]
-    };
-    for (name, own) in &status.destinations {
-        let count = |state| own.states.get(&state).copied().unwrap_or(0);
-        table.row(row(name, &count, own.parked));
-    }
-    let count = |state| status.states.get(&state).copied().unwrap_or(0);
-    table.row(row("all", &count, status.parked));
-    out.table(&table)?;
-    for note in destination_notes(status) {
-        out.line(&output::plain(&note))?;
-    }
-    if let Some(seconds) = status.oldest_pending_s {
-        out.line(&format!(
-            "the oldest pending item was accepted {} ago",
-            times::span(seconds * 1000)
-        ))?;
-    }
-    if status.parked > 0 {
-        out.line(&format!(
-            "{} parked: the receiver may have acted on it; look there, then `tickpost resolve` (`tickpost list --state unknown`)",
-            status.parked
-        ))?;
-    }
-    if status.corrupt > 0 {
-        out.line(&format!(
-            "{} files were set aside in corrupt/, each with its reason beside it",
-            status.corrupt
-        ))?;
-    }
-    for path in &status.foreign {
-        out.line(&format!("{} does not belong here", output::plain(path)))?;
-    }
-    out.line(&match status.ended_at() {
-        Some(at) => format!(
-            "the last tick ended {} ago",
-            times::span(status.at.since(at))
-        ),
-        None => "no tick has run yet".to_owned(),
-    })
-}
-
-/// What is to be said of destinations besides the counts.
-fn destination_notes(status: &Status) -> Vec<String> {
-    let mut notes = Vec::new();
-    for (name, own) in &status.destinations {
-        if let Some(suspended) = &own.suspended {
-            let until = match suspended.until {
-                None => "until a person releases it".to_owned(),
-                Some(at) if at <= status.at => "and the next tick tries it".to_owned(),
-                Some(at) => format!("until {}", times::local(at)),
-            };
-            let note = own
-                .suspended_note
-                .as_ref()
-                .map_or(String::new(), |note| format!(": {note}"));
-            notes.push(format!(
-                "{name}: suspended ({}) {until}{note}",
-                suspended.reason
-            ));
-        }
-        if let Some(hold) = &own.hold {
-            let note = hold
-                .note
-                .as_ref()
-                .map_or(String::new(), |note| format!(": {note}"));
-            notes.push(format!(
-                "{name}: held by {} since {}{note}",
-                hold.by,
-                times::local(hold.at)
-            ));
-        }
-        if !own.configured {
-            notes.push(format!(
-                "{name}: not configured; its items stay where they are"
-            ));
-        }
-    }
-    notes
 }
 
 pub(super) fn list(context: &Context, arguments: &ListArgs) -> anyhow::Result<()> {

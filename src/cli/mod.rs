@@ -16,6 +16,7 @@ mod progress;
 mod prune;
 mod rules;
 mod select;
+mod status;
 mod table;
 mod tick;
 mod times;
@@ -94,7 +95,7 @@ enum Command {
     /// Make one pass: send what is due
     Tick(tick::TickArgs),
     /// Counts by state and destination, ages, suspensions, the last tick
-    Status(inspect::StatusArgs),
+    Status(status::StatusArgs),
     /// List items by state, destination, requester, reason, time
     List(inspect::ListArgs),
     /// Everything of an item: envelope, history, where the file is, what happens next
@@ -171,7 +172,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Init(arguments) => init::run(context, &arguments),
         Command::Enqueue(arguments) => enqueue::run(context, *arguments),
         Command::Tick(arguments) => tick::run(context, &arguments),
-        Command::Status(arguments) => inspect::status(context, &arguments),
+        Command::Status(arguments) => status::run(context, &arguments),
         Command::List(arguments) => inspect::list(context, &arguments),
         Command::Show(arguments) => inspect::show(context, &arguments),
         Command::Wait(arguments) => wait::run(context, &arguments),

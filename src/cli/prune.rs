@@ -34,6 +34,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         let pruned = store.prunable(&config.retention, clock.now())?;
         if let Some(why) = engine::clock_suspicion(&store, &clock)? {
             context.out.warn(&format!("nothing would be pruned: {why}"));
+            return report(context, &Pruned::default(), true);
         }
         return report(context, &pruned, true);
     }

@@ -272,7 +272,9 @@ pub(super) fn locate(store: &FileStore, text: &str) -> anyhow::Result<Located> {
     }
     let mut hits: Vec<Found> = Vec::new();
     store.scan(&Scope::default(), &mut |found| {
-        if found.id.to_string().starts_with(text) {
+        let id = found.id.to_string();
+        // Ids of one day begin alike; it is their ends that differ.
+        if id.starts_with(text) || (text.len() >= SUFFIX_MIN && id.ends_with(text)) {
             hits.push(found.clone());
         }
         Ok(())
@@ -300,6 +302,9 @@ pub(super) fn locate(store: &FileStore, text: &str) -> anyhow::Result<Located> {
         }
     }
 }
+
+/// From so many characters on, the end of an id is taken for it too.
+const SUFFIX_MIN: usize = 6;
 
 /// How many of several ids are named.
 const NAMED_MAX: usize = 5;

@@ -354,8 +354,10 @@ pub struct Counts {
     pub parked: BTreeMap<String, u64>,
     /// Files in `corrupt/`, reasons not counted.
     pub corrupt: u64,
-    /// Files in the drop boxes.
+    /// Files in the drop boxes, and what else is there.
     pub incoming: u64,
+    /// Since when the oldest of them has been there.
+    pub incoming_since: Option<UnixMs>,
     /// When the oldest pending item was accepted.
     pub oldest_pending: Option<UnixMs>,
     /// What was found in the spool that does not belong there, in words.

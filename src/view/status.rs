@@ -22,8 +22,10 @@ pub struct Status {
     pub states: BTreeMap<State, u64>,
     /// Files set aside as unreadable.
     pub corrupt: u64,
-    /// Files in drop boxes.
+    /// Files in drop boxes, and what else is there.
     pub incoming: u64,
+    /// How long the oldest of them has been there, in seconds.
+    pub incoming_oldest_s: Option<u64>,
     /// How long ago the oldest pending item was accepted, in seconds.
     pub oldest_pending_s: Option<u64>,
     /// Unknown items that only a person can settle.
@@ -127,6 +129,7 @@ pub fn look(
         states,
         corrupt: counts.corrupt,
         incoming: counts.incoming,
+        incoming_oldest_s: counts.incoming_since.map(|at| now.since(at) / 1000),
         oldest_pending_s: counts.oldest_pending.map(|at| now.since(at) / 1000),
         parked: counts.parked.values().sum(),
         destinations,

@@ -87,6 +87,9 @@ pub(super) struct Limits {
     pub(super) corrupt: Limit,
     pub(super) suspended: Limit,
     pub(super) unconfigured: Limit,
+    pub(super) incoming_age: Limit,
+    pub(super) untold: Limit,
+    pub(super) failed: Limit,
 }
 
 /// What is judged; ages in milliseconds.
@@ -111,6 +114,10 @@ pub(super) struct Values {
     pub(super) suspended: Vec<String>,
     /// Destinations that are not configured, with their waiting items.
     pub(super) unconfigured: Vec<(String, u64)>,
+    /// How long the oldest file has been in a drop box.
+    pub(super) incoming_age: u64,
+    /// Addresses of notices, with what did not reach them.
+    pub(super) untold: Vec<(String, u64)>,
     /// Why no tick can run.
     pub(super) no_tick: Option<String>,
     /// Why nothing is accepted.
@@ -215,8 +222,38 @@ pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
             some(&names)
         ),
     );
+    note(
+        limits.incoming_age.level(values.incoming_age),
+        "incoming_age",
+        format!(
+            "something has been in a drop box for {}; `tickpost tick` says why it is left",
+            times::span(values.incoming_age)
+        ),
+    );
+    let untold = untold(values);
+    let names: Vec<String> = values.untold.iter().map(|(name, _)| name.clone()).collect();
+    note(
+        limits.untold.level(untold),
+        "untold",
+        format!(
+            "{untold} did not reach whom it was to tell: {}; see `tickpost list --destination NAME`, then retry or release",
+            some(&names)
+        ),
+    );
+    note(
+        limits.failed.level(values.failed),
+        "failed",
+        format!(
+            "{} failed, see `tickpost list --state failed`",
+            values.failed
+        ),
+    );
     problems.sort_by_key(|problem| std::cmp::Reverse(problem.level));
     problems
+}
+
+pub(super) fn untold(values: &Values) -> u64 {
+    values.untold.iter().map(|(_, items)| items).sum()
 }
 
 pub(super) fn waiting(values: &Values) -> u64 {
@@ -262,10 +299,12 @@ pub(super) fn perfdata(values: &Values, limits: &Limits) -> String {
         count("corrupt", values.corrupt, limits.corrupt),
         count("suspended", values.suspended.len() as u64, limits.suspended),
         count("unconfigured", waiting(values), limits.unconfigured),
+        age("incoming_age", values.incoming_age, limits.incoming_age),
+        count("untold", untold(values), limits.untold),
+        count("failed", values.failed, limits.failed),
         format!("pending={}", values.pending),
         format!("unknown={}", values.unknown),
         format!("confirmed={}", values.confirmed),
-        format!("failed={}", values.failed),
     ]
     .join(" ")
 }

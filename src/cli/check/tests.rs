@@ -24,6 +24,9 @@ fn usual() -> Limits {
             corrupt: OFF,
             suspended: OFF,
             unconfigured: OFF,
+            incoming_age: OFF,
+            untold: OFF,
+            failed: OFF,
         };
     };
     usual
@@ -71,6 +74,22 @@ fn every_value_is_judged_by_its_own_limit() {
             "configuration",
             |v| v.no_tick = Some("line 2".to_owned()),
             Level::Critical,
+        ),
+        ("incoming_age", |v| v.incoming_age = 15 * MIN, Level::Ok),
+        (
+            "incoming_age",
+            |v| v.incoming_age = 16 * MIN,
+            Level::Warning,
+        ),
+        (
+            "incoming_age",
+            |v| v.incoming_age = DAY_MS + 1,
+            Level::Critical,
+        ),
+        (
+            "untold",
+            |v| v.untold = vec![("ops".to_owned(), 1)],
+            Level::Warning,
         ),
         (
             "room",

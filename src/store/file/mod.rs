@@ -617,6 +617,13 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     }
     let files = ["lock", "wake", "lost+found"];
     let mut other = None;
+    if !disk
+        .stat(root)
+        .is_ok_and(|meta| meta.kind == Kind::Directory)
+    {
+        // What is there shows when a directory is to be made below it.
+        return Ok(());
+    }
     disk.list(root, &mut |name, _| {
         let name = name.to_string_lossy();
         if !DIRS.contains(&&*name) && !files.contains(&&*name) {

@@ -354,21 +354,36 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
         })?;
     }
     let mut unreadable = Vec::new();
-    let mut count = |relative: &str, wanted: &dyn Fn(&str, Kind) -> bool| {
+    let mut count = |relative: &str, wanted: &dyn Fn(&str) -> bool| {
         let mut files = 0;
-        let listed = store.list(relative, &mut |name, kind| {
-            files += u64::from(wanted(&name.to_string_lossy(), kind));
+        let listed = store.list(relative, &mut |name, _| {
+            files += u64::from(wanted(&name.to_string_lossy()));
         });
         if let Err(StoreError::Io { path, source, .. }) = listed {
             unreadable.push(format!("{} (cannot read it: {source})", path.display()));
         }
         files
     };
-    counts.corrupt = count("corrupt", &|name, _| !name.ends_with(".why.json"));
+    counts.corrupt = count("corrupt", &|name| !name.ends_with(".why.json"));
     for destination in subdirs(store, "incoming", &mut |_| {}).unwrap_or_default() {
-        counts.incoming += count(&format!("incoming/{destination}"), &|name, kind| {
-            kind == Kind::File && !name.starts_with('.')
+        let dir = format!("incoming/{destination}");
+        let since = std::cell::Cell::new(None);
+        let waiting = count(&dir, &|name| {
+            let waits = !name.starts_with('.');
+            if waits && let Ok(meta) = store.disk.stat(&store.path(&format!("{dir}/{name}"))) {
+                // Whatever time its producer gave it, it was renamed then.
+                let at = since
+                    .get()
+                    .map_or(meta.changed, |at: UnixMs| at.min(meta.changed));
+                since.set(Some(at));
+            }
+            waits
         });
+        counts.incoming += waiting;
+        counts.incoming_since = match (counts.incoming_since, since.get()) {
+            (Some(known), Some(own)) => Some(known.min(own)),
+            (known, own) => known.or(own),
+        };
     }
     foreign.extend(unreadable);
     counts.foreign = foreign;
