@@ -222,6 +222,13 @@ pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
             some(&names)
         ),
     );
+    unseen(values, limits, &mut note);
+    problems.sort_by_key(|problem| std::cmp::Reverse(problem.level));
+    problems
+}
+
+/// What no item's state shows: drop boxes, undelivered notices, and the failed where asked for.
+fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static str, String)) {
     note(
         limits.incoming_age.level(values.incoming_age),
         "incoming_age",
@@ -248,8 +255,6 @@ pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
             values.failed
         ),
     );
-    problems.sort_by_key(|problem| std::cmp::Reverse(problem.level));
-    problems
 }
 
 pub(super) fn untold(values: &Values) -> u64 {
