@@ -219,7 +219,7 @@ fn a_destination_that_is_suspended_is_a_warning_whoever_did_it() {
     bench.run(&["tick"]).ok();
     check(&bench, &[])
         .code(1)
-        .prints("1 suspended: shop (connect_failed)");
+        .prints("1 suspended: shop (connect_failed: ");
     check(&bench, &["--suspended", "1"]).ok();
     let bench = ticked(0);
     bench.run(&["hold", "--destination", "shop"]).ok();

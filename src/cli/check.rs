@@ -256,7 +256,13 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
 
 fn suspended(status: &Status) -> Vec<String> {
     let cause = |(name, own): (&String, &crate::view::status::DestinationStatus)| {
-        let by_tick = own.suspended.as_ref().map(|own| own.reason.to_string());
+        let by_tick = own
+            .suspended
+            .as_ref()
+            .map(|suspended| match &own.suspended_note {
+                Some(note) => format!("{}: {note}", suspended.reason),
+                None => suspended.reason.to_string(),
+            });
         let by_person = own.hold.as_ref().map(|hold| format!("held by {}", hold.by));
         by_person.or(by_tick).map(|why| format!("{name} ({why})"))
     };

@@ -353,12 +353,18 @@ impl Group {
             (About::Parked, _) => "are parked as unknown",
             (About::Corrupt, 1) => "was set aside as unreadable",
             (About::Corrupt, _) => "were set aside as unreadable",
-            (About::Suspended, _) => "is not possible",
+            (About::Suspended, _) => "is not possible, for its secret cannot be read",
             (About::Unconfigured, 1) => "waits for a destination that is not configured",
             (About::Unconfigured, _) => "wait for a destination that is not configured",
         };
-        let why = Reason::parse(&self.first.reason)
-            .map_or(String::new(), |reason| format!(" {}", reason.explain()));
+        let why = match about {
+            // What happened has been said, and better than by a reason made for answers.
+            About::Suspended | About::Unconfigured => String::new(),
+            About::Held | About::Failed | About::Parked | About::Corrupt => {
+                Reason::parse(&self.first.reason)
+                    .map_or(String::new(), |reason| format!(" {}", reason.explain()))
+            }
+        };
         format!(
             "{what} to {} {verb}: {}.{why} {} First: {}",
             destinations.join(", "),
