@@ -18,13 +18,6 @@ const CONNECT_MS: u64 = 5_000;
 const RESPONSE_MS: u64 = 60_000;
 const CONCURRENCY: usize = 8;
 
-/// What `on_unknown` can say.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Known(OnUnknown),
-    Probe,
-}
-
 /// Reads a destination's table; `None` when it has no usable address, which is recorded.
 ///
 /// `base` is the directory from which relative paths of files start.
@@ -211,24 +204,15 @@ fn timeouts(section: &mut Section<'_>) -> (u64, u64) {
 fn repeats(section: &mut Section<'_>, key: Option<&Key>) -> (OnUnknown, Dedupe) {
     let parked = (OnUnknown::Park, Dedupe::Never);
     let value = section.take("on_unknown");
-    let asked = value.as_ref().and_then(|value| {
-        value.choice(&[
-            ("resend", Asked::Known(OnUnknown::Resend)),
-            ("park", Asked::Known(OnUnknown::Park)),
-            ("probe", Asked::Probe),
-        ])
-    });
-    let asked = match (asked, &value) {
-        (Some(Asked::Probe), Some(value)) => {
-            value.refuse(
-                "is \"probe\", which is not in this version yet",
-                "use \"resend\" or \"park\"",
-            );
-            return parked;
-        }
-        (Some(Asked::Known(asked)), _) => Some(asked),
-        _ => None,
-    };
+    if let Some(value) = value.as_ref().filter(|value| value.is("probe")) {
+        value.refuse(
+            "is \"probe\", which is not in this version yet",
+            "use \"resend\" or \"park\"",
+        );
+        return parked;
+    }
+    let words = [("resend", OnUnknown::Resend), ("park", OnUnknown::Park)];
+    let asked = value.as_ref().and_then(|value| value.choice(&words));
     let Some(key) = key else { return parked };
     match (key::ground(key, asked), value) {
         (Ok(ground), _) => ground,

@@ -330,6 +330,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether it is this text.
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.toml.as_str() == Some(text)
+    }
+
     /// One of several words.
     pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
