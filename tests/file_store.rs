@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
@@ -21,7 +21,7 @@ use tickpost::model::item::{Damage, Item, event_line};
 use tickpost::model::notice::Notice;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room};
+use tickpost::store::disk::{Disk, RealDisk};
 use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::{self, Record};
 use tickpost::store::file::layout::{Place, Slot};
@@ -30,7 +30,10 @@ use tickpost::store::{
 };
 
 mod common;
-use common::{MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner, want};
+use common::{
+    Gate, Gated, MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner,
+    want,
+};
 
 /// A spool in a directory of its own.
 struct Spool {
@@ -707,7 +710,7 @@ fn a_full_journal_keeps_the_claims() {
     }
     let disk = FaultDisk::default();
     let trace = Rc::clone(&disk.trace);
-    let store = spool.store_on(disk);
+    let store = spool.store_on(Gated(disk));
     let mut session = store.lock(&owner(NOW)).unwrap();
     let first = session.claim(&want(1), NOW, &mut claim_all).unwrap();
     let mut event = attempt(1, NOW, State::Held, None);
@@ -1275,134 +1278,17 @@ struct FaultDisk {
     trace: Rc<RefCell<Trace>>,
 }
 
-struct FaultLog {
-    log: Box<dyn Log>,
-    trace: Rc<RefCell<Trace>>,
-}
-
-impl FaultDisk {
-    fn call(&self, op: &str, path: &Path) -> io::Result<()> {
-        self.trace
-            .borrow_mut()
-            .fails(format!("{op} {}", path.display()))
-    }
-}
-
-impl Log for FaultLog {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let failed = self.trace.borrow_mut().fails("log append".to_owned());
-        if failed.is_err() {
-            self.log.append(&bytes[..bytes.len() / 2])?;
-        } else {
-            self.log.append(bytes)?;
-        }
-        failed
-    }
-    fn sync(&mut self) -> io::Result<()> {
+impl Gate for FaultDisk {
+    fn write(&self, op: &str, path: &Path) -> io::Result<()> {
         let mut trace = self.trace.borrow_mut();
-        let failed = trace.fails("log sync".to_owned());
-        trace.log_sync_failed |= failed.is_err();
+        let call = format!("{op} {}", path.display());
+        let failed = trace.fails(call.trim_end().to_owned());
+        trace.log_sync_failed |= failed.is_err() && op == "log sync";
         failed
     }
-    fn reserve(&mut self, _: u64) -> io::Result<()> {
-        self.trace.borrow_mut().fails("log reserve".to_owned())
-    }
-}
 
-impl Disk for FaultDisk {
-    fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
-        QuickDisk.list(dir, each)
-    }
-    fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-        QuickDisk.read(path, bytes_max)
-    }
-    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
-        QuickDisk.read_part(path, from, bytes_max)
-    }
-    fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        self.call("create", path)?;
-        QuickDisk.create(path, bytes, mtime)
-    }
-    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        self.call("write_new", path)?;
-        QuickDisk.write_new(path, bytes, mtime)
-    }
-    fn create_from(
-        &self,
-        path: &Path,
-        from: &mut dyn io::Read,
-        bytes_max: u64,
-        seen: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<Result<u64, io::Error>> {
-        self.call("create_from", path)?;
-        QuickDisk.create_from(path, from, bytes_max, seen)
-    }
-    fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
-        QuickDisk.open(path)
-    }
-    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
-        QuickDisk.read_with_meta(path, bytes_max)
-    }
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        self.call("sync_file", path)
-    }
-    fn room(&self, path: &Path) -> io::Result<Room> {
-        QuickDisk.room(path)
-    }
-    fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
-        let failed = self.call("append", path);
-        if failed.is_err() {
-            QuickDisk.append(path, keep, &bytes[..bytes.len() / 2])?;
-            return failed;
-        }
-        QuickDisk.append(path, keep, bytes)
-    }
-    fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
-        self.call("append_line", path)?;
-        QuickDisk.append_line(path, line)
-    }
-    fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
-        self.call("set_mtime", path)?;
-        QuickDisk.set_mtime(path, mtime)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.call("rename", to)?;
-        QuickDisk.rename(from, to)
-    }
-    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.call("replace", to)?;
-        QuickDisk.replace(from, to)
-    }
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.call("unlink", path)?;
-        QuickDisk.unlink(path)
-    }
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        self.call("make_dir", path)?;
-        QuickDisk.make_dir(path)
-    }
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.call("remove_dir", path)?;
-        QuickDisk.remove_dir(path)
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.call("sync_dir", path)
-    }
-    fn sync_all(&self, path: &Path) -> io::Result<()> {
-        self.call("sync_all", path)
-    }
-    fn stat(&self, path: &Path) -> io::Result<Meta> {
-        QuickDisk.stat(path)
-    }
-    fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
-        self.call("open_log", path)?;
-        Ok(Box::new(FaultLog {
-            log: QuickDisk.open_log(path)?,
-            trace: Rc::clone(&self.trace),
-        }))
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        QuickDisk.lock(path)
+    fn tears(&self) -> bool {
+        true
     }
 }
 
@@ -1412,7 +1298,7 @@ fn the_order_of_writes() {
     let spool = Spool::in_memory();
     let disk = FaultDisk::default();
     let trace = Rc::clone(&disk.trace);
-    let store = spool.store_on(disk);
+    let store = spool.store_on(Gated(disk));
     store.accept(envelope(1), accepted()).unwrap();
     let mut session = store.lock(&owner(NOW)).unwrap();
     let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
@@ -1549,7 +1435,7 @@ fn whichever_write_fails_nothing_is_lost() {
             disk.trace.borrow_mut().fail_at = Some(fail_at);
             disk.trace.borrow_mut().errno = errno.raw_os_error();
             let trace = Rc::clone(&disk.trace);
-            let store = spool.store_on(disk);
+            let store = spool.store_on(Gated(disk));
             let mut promised = Promised::default();
             let result = session_on(&store, &trace, &mut promised);
             let calls = trace.borrow();

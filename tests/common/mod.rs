@@ -205,3 +205,149 @@ impl Disk for QuickDisk {
         RealDisk.lock(path)
     }
 }
+
+/// Decides over every write of a [`Gated`] disk.
+pub(crate) trait Gate: Clone {
+    /// Called with the operation and the path that it is for, that of the target where there are
+    /// two. An error is what the disk says, and nothing is done.
+    fn write(&self, op: &str, path: &Path) -> io::Result<()>;
+
+    /// Called with both paths of a move, after [`Gate::write`].
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// An append that fails has appended half.
+    fn tears(&self) -> bool {
+        false
+    }
+}
+
+/// A [`QuickDisk`] on which a [`Gate`] decides over every write.
+#[derive(Clone)]
+pub(crate) struct Gated<G>(pub(crate) G);
+
+struct GatedLog<G> {
+    log: Box<dyn Log>,
+    gate: G,
+}
+
+impl<G: Gate> Log for GatedLog<G> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let refused = self.gate.write("log append", Path::new(""));
+        match refused {
+            Ok(()) => self.log.append(bytes),
+            Err(error) if self.gate.tears() => {
+                self.log.append(&bytes[..bytes.len() / 2])?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.gate.write("log sync", Path::new(""))
+    }
+    fn reserve(&mut self, _: u64) -> io::Result<()> {
+        self.gate.write("log reserve", Path::new(""))
+    }
+}
+
+impl<G: Gate + 'static> Disk for Gated<G> {
+    fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
+        QuickDisk.list(dir, each)
+    }
+    fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        QuickDisk.read(path, bytes_max)
+    }
+    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        QuickDisk.read_part(path, from, bytes_max)
+    }
+    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
+        QuickDisk.read_with_meta(path, bytes_max)
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
+        QuickDisk.open(path)
+    }
+    fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        self.0.write("create", path)?;
+        QuickDisk.create(path, bytes, mtime)
+    }
+    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
+        self.0.write("write_new", path)?;
+        QuickDisk.write_new(path, bytes, mtime)
+    }
+    fn create_from(
+        &self,
+        path: &Path,
+        from: &mut dyn io::Read,
+        bytes_max: u64,
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Result<u64, io::Error>> {
+        self.0.write("create_from", path)?;
+        QuickDisk.create_from(path, from, bytes_max, seen)
+    }
+    fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
+        match self.0.write("append", path) {
+            Ok(()) => QuickDisk.append(path, keep, bytes),
+            Err(error) if self.0.tears() => {
+                QuickDisk.append(path, keep, &bytes[..bytes.len() / 2])?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+    fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
+        self.0.write("append_line", path)?;
+        QuickDisk.append_line(path, line)
+    }
+    fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
+        self.0.write("set_mtime", path)?;
+        QuickDisk.set_mtime(path, mtime)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.write("rename", to)?;
+        self.0.rename(from, to)?;
+        QuickDisk.rename(from, to)
+    }
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.write("replace", to)?;
+        QuickDisk.replace(from, to)
+    }
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.0.write("unlink", path)?;
+        QuickDisk.unlink(path)
+    }
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.write("make_dir", path)?;
+        QuickDisk.make_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.write("remove_dir", path)?;
+        QuickDisk.remove_dir(path)
+    }
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.0.write("sync_file", path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.write("sync_dir", path)
+    }
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        self.0.write("sync_all", path)
+    }
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        QuickDisk.room(path)
+    }
+    fn stat(&self, path: &Path) -> io::Result<Meta> {
+        QuickDisk.stat(path)
+    }
+    fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
+        self.0.write("open_log", path)?;
+        Ok(Box::new(GatedLog {
+            log: QuickDisk.open_log(path)?,
+            gate: self.0.clone(),
+        }))
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        QuickDisk.lock(path)
+    }
+}
