@@ -591,19 +591,25 @@ fn the_mailer_of_the_readme_mails() {
     let sendmail = told.file("sendmail", sendmail);
     let real = format!("/bin/sh {sendmail} {} -t", told.dir().display());
     told.script(&mailer().replace("/usr/sbin/sendmail -t", &real));
-    let id = told.enqueue("work", &["--data", "x"]);
+    let ids: BTreeSet<String> = (0..3)
+        .map(|_| told.enqueue("work", &["--data", "x"]))
+        .collect();
     told.tick();
     assert_eq!(told.last()["state"], "confirmed", "{}", told.last());
     let mail = told.read("mail");
     let (head, body) = mail.split_once("\n\n").unwrap();
     assert_eq!(head, "To: root\nSubject: tickpost: look here");
-    let text = body.lines().next().unwrap();
-    assert!(text.starts_with("1 item to work failed: stale."), "{mail}");
-    assert!(text.ends_with(&format!("First: {id}")), "{mail}");
-    assert!(
-        body.contains("\n\"count\":1\n") || body.contains("{\"count\":1\n"),
-        "{mail}"
-    );
+    // The text as it is, a blank line, the ids, and nothing else.
+    let (text, listed) = body.split_once("\n\n").unwrap();
+    let notices = told.notices();
+    let notice = told.item(notices[0]["request_id"].as_str().unwrap());
+    let notice = notice[0]["request"]["body"]["text"].as_str().unwrap();
+    let notice: Value = serde_json::from_str(notice).unwrap();
+    assert_eq!(notice["text"], text);
+    assert!(text.starts_with("3 items to work failed: stale."), "{mail}");
+    assert_eq!(listed.lines().count(), 3, "{mail}");
+    let listed: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
+    assert_eq!(listed, ids, "{mail}");
     assert!(told.read("args").ends_with("|-t|"));
     // Whoever mails knows whether it was taken.
     told.script(&mailer().replace("/usr/sbin/sendmail -t", "false"));

@@ -122,11 +122,13 @@ impl Shop {
 
     /// There is one charge, it was confirmed, and it is what the example says.
     fn charged(&self) {
-        self.charged_at("/v1/charges");
+        self.charged_once("invoice-17", "/v1/charges");
+        // What another producer hands in is the same item only if no byte differs.
+        assert_eq!(self.arrived("/v1/charges"), ["{\"amount\":5}"]);
     }
 
-    fn charged_at(&self, target: &str) {
-        let ids = self.bench.list_ids(&["--key", "invoice-17"]);
+    fn charged_once(&self, key: &str, target: &str) {
+        let ids = self.bench.list_ids(&["--key", key]);
         assert_eq!(ids.len(), 1);
         let item = self.bench.item(&ids[0]);
         assert_eq!(item[0]["request"]["path"], "/v1/charges");
@@ -378,5 +380,24 @@ fn the_file_to_drop_is_one() {
     let the_box = shop.bench.spool().join("incoming/billing");
     fs::write(the_box.join("a.json"), shown).unwrap();
     shop.bench.tick();
-    shop.charged_at("/v1/charges?expand=customer");
+    shop.charged_once("invoice-18", "/v1/charges?expand=customer");
+}
+
+/// Whoever tries one after the other charges once, for each hands in the same bytes.
+#[test]
+fn all_of_them_hand_in_the_same_item() {
+    let shop = Shop::open();
+    for (heading, language, interpreter) in DROPPING {
+        let (drops, enqueues) = pair(heading, language);
+        good(&mut shop.program(&[interpreter], enqueues));
+        good(&mut shop.program(&[interpreter], drops));
+    }
+    let id = charge(shop.bench.spool()).unwrap();
+    let report = shop.bench.tick();
+    assert_eq!(report["corrupt"], 0, "{report}");
+    assert_eq!(report["ingested"], 0, "{report}");
+    assert_eq!(shop.bench.list_ids(&["--key", "invoice-17"]), [id]);
+    // And so are the batches.
+    assert_eq!(shop.bench.list_ids(&[]).len(), 101);
+    shop.charged();
 }

@@ -166,6 +166,7 @@ fn every_block_of_shell_is_run() {
     ];
     let run_elsewhere = [
         ("cargo run --release -- demo", "its parts, here: `demo`"),
+        ("apt-get install ./tickpost_", "tests/package"),
         ("apt-get install dpkg-dev", "tests/package"),
     ];
     for block in all_blocks() {

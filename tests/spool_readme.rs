@@ -284,7 +284,8 @@ fn the_small_files_shown_can_be_read() {
 #[test]
 fn the_reservations_shown_are_those_written() {
     let bench = Bench::with(&[("billing", "http://127.0.0.1:9", "")]);
-    let options = ["--key", "invoice-17", "--data", "{\"amount\":5}"];
+    let request = ["--path", "/v1/charges", "--data", "{\"amount\":5}"];
+    let options = [&["--key", "invoice-17"], &request[..]].concat();
     let id = bench.enqueue(
         "billing",
         &[&["--request-id", CHARGE], &options[..]].concat(),
@@ -387,6 +388,29 @@ fn a_file_set_aside_has_its_reason_beside_it() {
     let why = root.join(format!("corrupt/{SECOND_CHARGE}.jsonl.why.json"));
     let why = fs::read_to_string(why).unwrap();
     assert_eq!(why, format!("{}\n", block("### corrupt/")));
+}
+
+/// The way out that is described.
+#[test]
+fn a_mended_drop_is_dropped_again_and_its_reason_removed() {
+    let bench = Bench::with(&[("billing", "http://127.0.0.1:9", "")]);
+    bench.tick();
+    let place = |path: &str| bench.spool().join(path);
+    fs::write(place("incoming/billing/order.json"), "{\"request\":{}").unwrap();
+    assert_eq!(bench.tick()["corrupt"], 1);
+    let why = bench.read_json("corrupt/order.json.why.json");
+    let from = why["from"].as_str().unwrap();
+    assert!(from.starts_with("incoming/billing/"), "{why}");
+    fs::write(place("corrupt/order.json"), "{\"request\":{}}").unwrap();
+    fs::rename(
+        place("corrupt/order.json"),
+        place("incoming/billing/order.json"),
+    )
+    .unwrap();
+    fs::remove_file(place("corrupt/order.json.why.json")).unwrap();
+    assert_eq!(bench.tick()["ingested"], 1);
+    assert_eq!(bench.files("corrupt/"), Vec::<String>::new());
+    assert_eq!(bench.json(&["status"])["corrupt"], 0);
 }
 
 #[test]
