@@ -32,6 +32,8 @@ use tickpost::store::{
 struct MortalDisk {
     left: Arc<AtomicUsize>,
     calls: Arc<Mutex<Vec<String>>>,
+    /// From this write on there is no room: what takes room fails, all else works.
+    full_from: Arc<Mutex<Option<usize>>>,
     /// A move between paths that hold these words is not permitted.
     forbidden: Option<(&'static str, &'static str)>,
 }
@@ -41,6 +43,7 @@ impl MortalDisk {
         Self {
             left: Arc::new(AtomicUsize::new(left)),
             calls: Arc::default(),
+            full_from: Arc::default(),
             forbidden: None,
         }
     }
@@ -54,10 +57,13 @@ impl MortalDisk {
     }
 
     fn write(&self, op: &str, path: &Path) -> io::Result<()> {
-        self.calls
-            .lock()
-            .unwrap()
-            .push(format!("{op} {}", path.display()));
+        let mut calls = self.calls.lock().unwrap();
+        calls.push(format!("{op} {}", path.display()));
+        let is_full = (*self.full_from.lock().unwrap()).is_some_and(|from| calls.len() > from);
+        drop(calls);
+        if is_full && !["unlink", "sync_dir", "set_mtime", "remove_dir"].contains(&op) {
+            return Err(io::Error::from_raw_os_error(28));
+        }
         match self.left.load(Ordering::SeqCst).checked_sub(1) {
             Some(left) => {
                 self.left.store(left, Ordering::SeqCst);
@@ -306,4 +312,32 @@ fn a_file_that_cannot_be_set_aside_costs_itself_alone() {
     assert_eq!(fs::read_dir(root.join("corrupt")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(root.join("journal")).unwrap().count(), 0);
     assert!(root.join("incoming/a/bad.json").exists());
+}
+
+/// On a full disk what was begun is in the way.
+#[test]
+fn what_is_not_accepted_leaves_nothing_behind() {
+    for writes in 0.. {
+        let (_dir, root) = spool();
+        let mut offers: Vec<Offer> = Vec::new();
+        for n in 1..=2 {
+            let body = vec![b'x'; 100];
+            let mut offer = keyed(n, "a");
+            offer.envelope.key = None;
+            offer.envelope.request.body_sha256 = sha256_hex(&body);
+            offer.body = Some(NewBody::new(body));
+            offers.push(offer);
+        }
+        let disk = MortalDisk::new(usize::MAX);
+        *disk.full_from.lock().unwrap() = Some(writes);
+        let (_, went_well) = accept(&disk, &root, offers);
+        let count = |dir: &str| fs::read_dir(root.join(dir)).map_or(0, Iterator::count);
+        let why = format!("full from write {writes} on");
+        assert_eq!(count("tmp"), 0, "{why}");
+        assert_eq!(count("bodies"), count("pending/a"), "{why}");
+        if went_well {
+            assert!(writes > 5, "{writes} writes are few");
+            break;
+        }
+    }
 }

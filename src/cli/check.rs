@@ -94,7 +94,7 @@ pub(super) struct CheckArgs {
         default_value = "15m,1d"
     )]
     incoming_age: String,
-    /// Items, above all notices, that [notify] addresses did not get: failed, held or parked there
+    /// Items, above all notices, that did not reach an address of notices: failed, held or parked there
     #[arg(
         long,
         value_name = "WARN[,CRIT]",

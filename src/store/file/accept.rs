@@ -138,7 +138,22 @@ struct Placing {
     id: RequestId,
     place: Place,
     temporary: PathBuf,
+    has_body: bool,
     names: Vec<Owned>,
+}
+
+impl Placing {
+    fn body(&self, store: &FileStore) -> PathBuf {
+        store.path(&format!("{BODIES}{}", self.id))
+    }
+
+    /// Removes what was written of it: nothing of it is accepted.
+    fn clear(&self, store: &FileStore) {
+        drop(store.disk.unlink(&self.temporary));
+        if self.has_body {
+            drop(store.disk.unlink(&self.body(store)));
+        }
+    }
 }
 
 impl Group {
@@ -211,8 +226,8 @@ impl Group {
             .and_then(|()| sync_contents(store, &placing, singly));
         if let Err(error) = written {
             // Nothing of this is accepted, and on a full disk it is in the way.
-            for placing in placing {
-                drop(store.disk.unlink(&placing.temporary));
+            for placing in &placing {
+                placing.clear(store);
             }
             return Err(error);
         }
@@ -234,11 +249,7 @@ fn within(
     let fit = usize::try_from(fit).unwrap_or(usize::MAX);
     if let (Some(full), true) = (full, fit < going.len()) {
         for member in going.split_off(fit) {
-            for name in [&member.key, &member.own_id].into_iter().flatten() {
-                if name.fresh {
-                    disown(store, name)?;
-                }
-            }
+            disown_fresh(store, &member)?;
             decided.push((member, Answer::Full(full.clone())));
         }
     }
@@ -316,11 +327,7 @@ fn decide(
     let id = envelope.request_id;
     let mine = Reservation::of_id(envelope);
     if pruned.contains(&id) {
-        for name in [&member.key, &member.own_id].into_iter().flatten() {
-            if name.fresh {
-                disown(store, name)?;
-            }
-        }
+        disown_fresh(store, member)?;
         return Ok(Some(Answer::Refused(Refusal::Pruned { id })));
     }
     if !present.contains_key(&id) {
@@ -340,15 +347,20 @@ fn decide(
     if known == mine {
         return Ok(Some(Answer::Known(id)));
     }
-    for name in [&member.key, &member.own_id].into_iter().flatten() {
-        if name.fresh {
-            disown(store, name)?;
-        }
-    }
+    disown_fresh(store, member)?;
     Ok(Some(Answer::Refused(Refusal::IdTaken { id })))
 }
 
-/// Writes an item, and its body, where nobody looks yet.
+/// Gives the names up that were made for an offer that is not accepted.
+fn disown_fresh(store: &FileStore, member: &Member) -> Result<(), StoreError> {
+    let names = [&member.key, &member.own_id].into_iter().flatten();
+    names
+        .filter(|name| name.fresh)
+        .try_for_each(|name| disown(store, name))
+}
+
+/// Writes an item, and its body, where nobody looks yet. What an error leaves is cleared away: on a
+/// full disk it is in the way.
 fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, StoreError> {
     let Offer {
         mut envelope,
@@ -357,29 +369,27 @@ fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, Sto
         ..
     } = member.offer;
     let id = envelope.request_id;
+    let make = |path: &Path, bytes: &[u8], hint| {
+        if singly {
+            store.disk.create(path, bytes, hint)
+        } else {
+            store.disk.write_new(path, bytes, hint)
+        }
+    };
+    let mut body_at = None;
     if let Some(body) = body {
         envelope.request.body = Some(Body::File {
             id,
             bytes: body.bytes,
         });
-        let temporary = match body.at {
+        body_at = Some(match body.at {
             NewBodyAt::File(path) => path,
-            NewBodyAt::Memory(bytes) => store.temporary(&format!("{id}.body"), |path| {
-                if singly {
-                    store.disk.create(path, &bytes, None)
-                } else {
-                    store.disk.write_new(path, &bytes, None)
-                }
-            })?,
-        };
-        store.make_dirs("bodies")?;
-        // A caller that died may have left the same one.
-        let target = store.path(&format!("{BODIES}{id}"));
-        store
-            .disk
-            .replace(&temporary, &target)
-            .map_err(|source| io_error("rename", &target, source))?;
+            NewBodyAt::Memory(bytes) => {
+                store.temporary(&format!("{id}.body"), |path| make(path, &bytes, None))?
+            }
+        });
     }
+    let clear = |path: &PathBuf| drop(store.disk.unlink(path));
     let place = match accepted.state {
         // Its minute is the earlier of the times that it has; without any it is the directory
         // itself.
@@ -404,19 +414,27 @@ fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, Sto
         source,
     })?;
     let hint = item.turn();
-    check_directory(store.disk.as_ref(), &store.path(&place.dir()))?;
-    let temporary = store.temporary(&format!("{id}.jsonl"), |path| {
-        if singly {
-            store.disk.create(path, &bytes, hint)
-        } else {
-            store.disk.write_new(path, &bytes, hint)
-        }
-    })?;
+    let written = check_directory(store.disk.as_ref(), &store.path(&place.dir()))
+        .and_then(|()| store.temporary(&format!("{id}.jsonl"), |path| make(path, &bytes, hint)));
+    let temporary = written.inspect_err(|_| body_at.iter().for_each(clear))?;
+    if let Some(path) = &body_at {
+        // A caller that died may have left the same one.
+        let target = store.path(&format!("{BODIES}{id}"));
+        let moved = store.make_dirs("bodies").and_then(|()| {
+            let replaced = store.disk.replace(path, &target);
+            replaced.map_err(|source| io_error("rename", &target, source))
+        });
+        moved.inspect_err(|_| {
+            clear(path);
+            clear(&temporary);
+        })?;
+    }
     Ok(Placing {
         index: member.index,
         id,
         place,
         temporary,
+        has_body: body_at.is_some(),
         names: member.key.into_iter().chain(member.own_id).collect(),
     })
 }
@@ -444,11 +462,8 @@ fn sync_contents(store: &FileStore, placing: &[Placing], singly: bool) -> Result
                 .map(|(dir, _)| dir.to_owned()),
         );
     }
-    for placing in placing {
-        let body = store.path(&format!("{BODIES}{}", placing.id));
-        if store.disk.stat(&body).is_ok() {
-            dirs.insert(BODIES.trim_end_matches('/').to_owned());
-        }
+    if placing.iter().any(|placing| placing.has_body) {
+        dirs.insert(BODIES.trim_end_matches('/').to_owned());
     }
     dirs.iter().try_for_each(|dir| store.sync_dir(dir))
 }
@@ -469,7 +484,7 @@ fn place(
         let target = store.path(&placing.place.path());
         if failed.is_some() {
             // What has been renamed before is accepted; nothing more is.
-            drop(store.disk.unlink(&placing.temporary));
+            placing.clear(store);
             continue;
         }
         match rename_into(store, &placing.temporary, &target, &dir) {
@@ -483,11 +498,11 @@ fn place(
                 answers[placing.index] = Answer::Refused(Refusal::IdTaken { id: placing.id });
             }
             Ok(Err(error)) => {
-                drop(store.disk.unlink(&placing.temporary));
+                placing.clear(store);
                 failed = Some(io_error("rename", &target, error));
             }
             Err(error) => {
-                drop(store.disk.unlink(&placing.temporary));
+                placing.clear(store);
                 failed = Some(error);
             }
         }
