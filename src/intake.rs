@@ -19,6 +19,9 @@ use crate::store::{self, BodyError, Limits, NewBody, Offer, Store};
 use crate::transport::request::{self, needs_body};
 use crate::transport::secret::Credential;
 
+/// How long principal, thread, labels, notify and hold may be together, in bytes.
+const WORDS_BYTES_MAX: usize = 16 * 1024;
+
 /// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 4096;
 
@@ -138,6 +141,7 @@ fn prepared(
     check_method(&draft.method)?;
     check_times(&draft, by.now)?;
     check_key(draft.key.as_deref())?;
+    check_words(&draft)?;
     let length = body.map_or(draft.body.len() as u64, |body| body.bytes);
     check_length(config, length)?;
     let sum = body.map_or_else(|| sha256_hex(&draft.body), |body| body.sha256.clone());
@@ -201,7 +205,8 @@ fn prepared(
         own_body = Some(NewBody::new(draft.body));
     }
     let accepted = first_event(draft.hold.as_deref(), by);
-    let own_id = draft.request_id.is_some();
+    // One that a file carries is reserved too: whoever dropped it may have made the name.
+    let own_id = draft.request_id.is_some() || by.id.is_some();
     Ok((envelope, accepted, own_id, own_body))
 }
 
@@ -275,6 +280,25 @@ fn check_key(key: Option<&str>) -> Result<(), String> {
         )),
         Some(_) | None => Ok(()),
     }
+}
+
+/// What an item says besides its request is in memory whenever it is looked at.
+fn check_words(draft: &Draft) -> Result<(), String> {
+    let requester = [&draft.requester.principal, &draft.requester.thread];
+    let words = requester
+        .into_iter()
+        .flatten()
+        .chain(&draft.hold)
+        .map(String::len);
+    let labels = draft.labels.iter().map(|(k, v)| k.len() + v.len());
+    let notify = draft.notify.iter().map(|name| name.as_str().len());
+    let bytes: usize = words.chain(labels).chain(notify).sum();
+    if bytes > WORDS_BYTES_MAX {
+        return Err(format!(
+            "principal, thread, labels, notify and hold are {bytes} bytes together; at most {WORDS_BYTES_MAX} are taken"
+        ));
+    }
+    Ok(())
 }
 
 /// Checks a body's length.

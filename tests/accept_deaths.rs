@@ -111,7 +111,7 @@ fn decide(dropped: &Dropped<'_>, next: &Cell<u64>) -> Intake {
     Intake::Accept(Box::new(Offer {
         envelope,
         accepted: accepted(),
-        own_id: draft.request_id.is_some(),
+        own_id: draft.request_id.is_some() || dropped.id.is_some(),
         body: large.then(|| NewBody::new(draft.body)),
     }))
 }

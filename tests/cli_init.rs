@@ -253,8 +253,13 @@ fn a_directory_that_is_no_spool_is_left_alone() {
     assert_eq!(bench.tree().len(), 1);
     let mode = std::fs::metadata(root).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
+    // Names of ours with something in them are as much somebody's.
+    let other = Bench::bare();
+    std::fs::create_dir_all(other.spool().join("tmp")).unwrap();
+    std::fs::write(other.spool().join("tmp/theirs"), "x").unwrap();
+    other.run(&["init"]).code(73).says("tmp/theirs");
     // One that was prepared with a configuration becomes one, and so does what a dead `init` left.
-    for left in ["tickpost.toml", "lock"] {
+    for left in ["tickpost.toml", "lock", ".gitkeep", "destinations.d"] {
         let bench = Bench::bare();
         std::fs::create_dir(bench.spool()).unwrap();
         std::fs::write(bench.spool().join(left), "").unwrap();

@@ -308,6 +308,76 @@ fn hostile_files_cost_the_others_nothing() {
     assert_eq!(aside.len(), 4, "{aside:?}");
 }
 
+/// A name that only a tick gives, made by a producer, with an id that is somebody else's.
+#[test]
+fn a_made_up_name_takes_over_nobodys_item() {
+    let bench = bench();
+    let dir = bench.spool().join("incoming");
+    let planted = |destination: &str, id: &str| {
+        let path = dir.join(destination).join(format!("x.{id}.taking"));
+        fs::write(path, r#"{"request":{"path":"/planted"}}"#).unwrap();
+    };
+    // Of an item that is there.
+    let minted = bench.enqueue("shop", &["--path", "/mine", "--data", ""]);
+    planted("shop", &minted);
+    // Of an id that its caller has reserved, and died.
+    let own = "3f0c8a52-3b0f-4b6e-9d5e-0c1f3a2b4c5d";
+    let words = ["--request-id", own, "--path", "/mine", "--data", ""];
+    assert_eq!(bench.enqueue("shop", &words), own);
+    fs::remove_file(bench.spool().join(format!("pending/shop/{own}.jsonl"))).unwrap();
+    planted("ops", own);
+    // Of an item that is dropped in the same moment, with a body of its own.
+    let dropped = "4f0c8a52-3b0f-4b6e-9d5e-0c1f3a2b4c5d";
+    let body = "b".repeat(100_000);
+    let mine = json!({"request_id": dropped, "request": {"path": "/mine", "body": {"text": body}}});
+    drop_file(&bench, "shop", "a.json", &mine.to_string());
+    planted("shop", dropped);
+    bench.tick();
+    let paths = |id: &str| -> Vec<String> {
+        let places = bench.places(id).into_iter();
+        let items = places.filter(|path| path.contains("/shop/") || path.contains("/ops/"));
+        let items = items.filter(|path| path.strip_suffix(".jsonl").is_some());
+        items
+            .map(|path| {
+                bench.first_line(&path)["request"]["path"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
+    };
+    assert_eq!(paths(&minted), ["/mine"]);
+    assert_eq!(paths(dropped).len(), 1);
+    // Whoever repeats hears that the id is another's now, or has the item.
+    let again = [&["-q", "enqueue", "shop"][..], &words].concat();
+    let ran = bench.run(&again);
+    if ran.code == Some(0) {
+        assert_eq!(paths(own), ["/mine"], "{ran:#?}");
+    } else {
+        assert_eq!(ran.code, Some(65), "{ran:#?}");
+        assert_eq!(paths(own), ["/planted"]);
+    }
+}
+
+#[test]
+fn words_beside_the_request_are_bounded() {
+    let bench = bench();
+    let long = "x".repeat(20_000);
+    for item in [
+        json!({"request": {}, "requester": {"thread": long}}),
+        json!({"request": {}, "requester": {"principal": long}}),
+        json!({"request": {}, "labels": {"a": long}}),
+        json!({"request": {}, "hold": long}),
+    ] {
+        drop_file(&bench, "shop", "a.json", &item.to_string());
+        assert_eq!(bench.tick()["corrupt"], 1);
+    }
+    bench
+        .run(&["enqueue", "shop", "--data", "x", "--thread", &long])
+        .code(65)
+        .says("at most 16384");
+}
+
 #[test]
 fn many_files_are_taken_in_by_one_tick() {
     let bench = bench();

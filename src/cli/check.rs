@@ -249,6 +249,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         unconfigured: unconfigured(&status),
         incoming_age: status.incoming_oldest_s.unwrap_or(0) * 1000,
         untold: untold(&status, config.as_ref()),
+        unreadable: status.unreadable.clone(),
         no_tick,
         full,
     })

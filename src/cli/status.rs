@@ -126,6 +126,9 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
             times::span(seconds * 1000)
         ))?;
     }
+    for path in &status.unreadable {
+        out.line(&output::plain(path))?;
+    }
     for path in &status.foreign {
         out.line(&format!("{} does not belong here", output::plain(path)))?;
     }

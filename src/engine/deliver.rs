@@ -120,12 +120,14 @@ impl Tick<'_, '_> {
         if limit.is_some_and(|limit| self.report.attempts >= limit) {
             return Some(StoppedBy::Limit);
         }
-        let bound_ms = self
-            .options
-            .max_runtime_ms
-            .unwrap_or(self.engine.config.tick.max_runtime_ms);
         let spent_ms = self.engine.clock.steady_ms().saturating_sub(begun_ms);
-        (spent_ms >= bound_ms).then_some(StoppedBy::MaxRuntime)
+        (spent_ms >= self.max_runtime_ms()).then_some(StoppedBy::MaxRuntime)
+    }
+
+    pub(super) fn max_runtime_ms(&self) -> u64 {
+        self.options
+            .max_runtime_ms
+            .unwrap_or(self.engine.config.tick.max_runtime_ms)
     }
 
     /// How long what is being sent may go on after the end.

@@ -87,6 +87,9 @@ pub struct Engine<'a> {
     pub watch: &'a mut dyn FnMut(&AttemptLine),
 }
 
+/// How many files that were set aside are named.
+const ASIDE_NAMED_MAX: usize = 100;
+
 impl Engine<'_> {
     /// Makes one pass.
     ///
@@ -240,7 +243,13 @@ impl Tick<'_, '_> {
                 file.from, file.name, file.why
             )
         };
-        self.report.warnings.extend(met.set_aside.iter().map(aside));
+        let first = met.set_aside.iter().take(ASIDE_NAMED_MAX);
+        self.report.warnings.extend(first.map(aside));
+        if let Some(more @ 1..) = met.set_aside.len().checked_sub(ASIDE_NAMED_MAX) {
+            self.report
+                .warnings
+                .push(format!("{more} more files were set aside in corrupt/"));
+        }
         self.report.warnings.extend(met.foreign.iter().cloned());
         self.report
             .warnings

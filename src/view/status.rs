@@ -34,6 +34,9 @@ pub struct Status {
     pub destinations: BTreeMap<String, DestinationStatus>,
     /// What does not belong into the spool.
     pub foreign: Vec<String>,
+    /// Directories that cannot be read, with the cause.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// The last tick's line.
     pub last_tick: Option<Value>,
 }
@@ -134,6 +137,7 @@ pub fn look(
         parked: counts.parked.values().sum(),
         destinations,
         foreign: counts.foreign,
+        unreadable: counts.unreadable,
         last_tick: store.last_tick()?,
     })
 }

@@ -92,6 +92,11 @@ fn every_value_is_judged_by_its_own_limit() {
             Level::Warning,
         ),
         (
+            "unreadable",
+            |v| v.unreadable = vec!["incoming/a".to_owned()],
+            Level::Warning,
+        ),
+        (
             "room",
             |v| v.full = Some("no room".to_owned()),
             Level::Critical,

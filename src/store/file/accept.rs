@@ -298,6 +298,11 @@ fn decide(
     if let Some(key) = &mut member.key
         && !key.fresh
     {
+        if let Some(known) = key.before.as_mut().filter(|k| k.request_sha256.is_empty()) {
+            // It does not say; the item does.
+            let item = known_item(store, known.request_id)?;
+            known.request_sha256 = item.map_or_else(String::new, |item| item.request_sha256);
+        }
         match &key.before {
             Some(known) if present.contains_key(&known.request_id) => {
                 return Ok(Some(if known.request_sha256 == request {

@@ -26,6 +26,7 @@ pub(super) struct Reservation {
     pub(super) request_id: RequestId,
     pub(super) body_sha256: String,
     /// Of the whole request, as [`crate::model::envelope::Request::sha256`] has it.
+    #[serde(default)]
     pub(super) request_sha256: String,
     /// Only where the name is an id: of which destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,7 +116,10 @@ pub(super) fn own(
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         remove(store, &temporary)?;
                     }
-                    Err(source) => return Err(io_error("rename", &path, source)),
+                    Err(source) => {
+                        drop(store.disk.unlink(&temporary));
+                        return Err(io_error("rename", &path, source));
+                    }
                 }
             }
             Err(source) => return Err(io_error("lock", &path, source)),

@@ -615,8 +615,14 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     if is_there("spool.json") || is_there("tickpost.toml") {
         return Ok(());
     }
-    let files = ["lock", "wake", "lost+found"];
-    let mut other = None;
+    let files = [
+        "lock",
+        "wake",
+        "lost+found",
+        "README.md",
+        "destinations.d",
+        "profiles.d",
+    ];
     if !disk
         .stat(root)
         .is_ok_and(|meta| meta.kind == Kind::Directory)
@@ -624,13 +630,26 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
         // What is there shows when a directory is to be made below it.
         return Ok(());
     }
+    let mut other = None;
+    let mut ours = Vec::new();
     disk.list(root, &mut |name, _| {
-        let name = name.to_string_lossy();
-        if !DIRS.contains(&&*name) && !files.contains(&&*name) {
-            other = Some(name.into_owned());
+        let name = name.to_string_lossy().into_owned();
+        if DIRS.contains(&&*name) {
+            ours.push(name);
+        } else if !files.contains(&&*name) && !name.starts_with('.') {
+            other = Some(name);
         }
     })
     .map_err(|source| io_error("list", root, source))?;
+    for name in ours {
+        // An `init` that died has put nothing into them.
+        let listed = disk.list(&root.join(&name), &mut |inside, _| {
+            other = Some(format!("{name}/{}", inside.display()));
+        });
+        if listed.is_err() {
+            other = Some(name);
+        }
+    }
     match other {
         Some(what) => Err(StoreError::Occupied {
             root: root.to_owned(),

@@ -385,7 +385,7 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
             (known, own) => known.or(own),
         };
     }
-    foreign.extend(unreadable);
+    counts.unreadable = unreadable;
     counts.foreign = foreign;
     Ok(counts)
 }

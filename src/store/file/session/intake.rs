@@ -10,7 +10,7 @@
 //! 2 the item is there and the file is only in the way. A file of another user is not moved
 //! into the spool but read, once: what was checked is what is accepted.
 
-use std::collections::{BTreeSet, BinaryHeap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -34,7 +34,7 @@ const STEM_BYTES_MAX: usize = 200;
 
 /// How many files are taken in with one sync of their box, and how many bytes they hold.
 const GROUP_FILES_MAX: usize = 200;
-const GROUP_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How many files are listed at once.
 const FILES_MAX: usize = 2000;
@@ -45,6 +45,10 @@ const TOLD_MAX: u64 = 20;
 /// How far a session has come in a drop box.
 #[derive(Debug, Default)]
 pub(in super::super) struct BoxCursor {
+    /// Listed, and not looked at.
+    files: VecDeque<DropFile>,
+    /// There are more than were listed.
+    more: bool,
     /// The rank of the last file that was looked at.
     after: Option<u64>,
     /// How many files stay where they are.
@@ -57,7 +61,6 @@ struct DropFile {
     at: UnixMs,
     name: String,
     id: Option<RequestId>,
-    bytes: u64,
 }
 
 impl DropFile {
@@ -131,38 +134,36 @@ impl FileSession<'_> {
                 self.foreign(&dir, "a drop box is a directory; it was left as it is");
                 return Ok(TakenIn::default());
             }
-            Err(_) => {
-                self.store.make_dirs(&dir)?;
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // It costs the other boxes nothing that this one cannot be made.
+                if let Err(error) = self.store.make_dirs(&dir) {
+                    self.foreign(&dir, &words(&error));
+                }
+                return Ok(TakenIn::default());
+            }
+            Err(error) => {
+                self.foreign(&dir, &format!("cannot look at it: {error}"));
                 return Ok(TakenIn::default());
             }
         }
         let mut cursor = self.boxes.remove(destination).unwrap_or_default();
-        let (files, left) = self.list_box(&dir, &mut cursor);
+        if cursor.files.is_empty() {
+            let (files, more) = self.list_box(&dir, &mut cursor);
+            (cursor.files, cursor.more) = (files.into(), more);
+        }
         let mut taken = TakenIn {
-            left,
             stay: cursor.stay,
             ..TakenIn::default()
         };
-        for group in groups(&files) {
-            if taken.full.is_some() {
-                break;
-            }
-            self.take_group(
-                destination,
-                &dir,
-                group,
-                bytes_max,
-                limits,
-                &mut taken,
-                decide,
-            )?;
-        }
-        if !files.is_empty() {
+        if !cursor.files.is_empty() {
+            let files = &mut cursor.files;
+            self.take_group(destination, bytes_max, limits, files, &mut taken, decide)?;
             self.flush()?;
             // The files that were unlinked must not come back after the journal is gone.
             self.dirty = true;
         }
         cursor.stay = taken.stay;
+        taken.left = cursor.more || !cursor.files.is_empty();
         if !taken.left || taken.full.is_some() {
             let more = cursor.stay.saturating_sub(TOLD_MAX);
             if more > 0 {
@@ -209,7 +210,7 @@ impl FileSession<'_> {
             foreign.push((rank, format!("{dir}/{}", name.display()), why));
         });
         if let Err(error) = listed {
-            self.foreign(dir, &format!("{error}; it was left as it is"));
+            self.foreign(dir, &words(&error));
         }
         let next = next.into_sorted_vec();
         cursor.after = next.last().map(|(rank, _)| *rank);
@@ -229,7 +230,6 @@ impl FileSession<'_> {
             let (_, id) = stem_of(&name);
             files.push(DropFile {
                 at: meta.mtime,
-                bytes: meta.bytes,
                 id,
                 name,
             });
@@ -246,32 +246,31 @@ impl FileSession<'_> {
         }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a group is a part of take_in_box, with all that it has"
-    )]
+    /// Takes in the first files, as many as share their syncs. A group is in memory, so it ends
+    /// when enough bytes have been read, whatever the files' lengths were when they were listed.
     fn take_group(
         &mut self,
         destination: &DestName,
-        dir: &str,
-        files: &[DropFile],
         bytes_max: u64,
         limits: &Limits,
+        files: &mut VecDeque<DropFile>,
         taken: &mut TakenIn,
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<(), StoreError> {
-        let begun: BTreeSet<RequestId> = files.iter().filter_map(|file| file.id).collect();
-        let mut present: HashSet<RequestId> =
-            census::present(self.store, &begun)?.into_keys().collect();
-        for id in &begun {
-            if !present.contains(id) && self.store.tombstone(*id)?.is_some() {
-                present.insert(*id);
-            }
-        }
+        let dir = &format!("incoming/{destination}");
+        let first = files.iter().take(GROUP_FILES_MAX);
+        let begun: BTreeSet<RequestId> = first.filter_map(|file| file.id).collect();
+        let present = self.accepted_before(&begun)?;
+        let (mut looks, mut bytes_read) = (0, 0);
         let mut renamed = false;
         let mut taking: Vec<DropFile> = Vec::new();
         let mut offers: Vec<Offer> = Vec::new();
-        for file in files {
+        while looks < GROUP_FILES_MAX && bytes_read < GROUP_BYTES_MAX {
+            let Some(file) = files.pop_front() else {
+                break;
+            };
+            let file = &file;
+            looks += 1;
             let path = format!("{dir}/{}", file.name);
             if file.id.is_some_and(|id| present.contains(&id)) {
                 // Accepted by a tick that died before it removed the file.
@@ -283,6 +282,7 @@ impl FileSession<'_> {
             let Some((bytes, uid)) = read else {
                 continue;
             };
+            bytes_read += bytes.len();
             let dropped = Dropped {
                 destination,
                 uid,
@@ -350,6 +350,26 @@ impl FileSession<'_> {
         accepted
     }
 
+    /// Which of the ids, that a dead tick gave to files, are items already, or were. That they are
+    /// is durable when this returns: their files are about to go.
+    fn accepted_before(
+        &self,
+        begun: &BTreeSet<RequestId>,
+    ) -> Result<HashSet<RequestId>, StoreError> {
+        let present = census::present(self.store, begun)?;
+        let dirs: BTreeSet<&String> = present.values().flatten().collect();
+        for dir in dirs {
+            self.store.sync_dir(dir)?;
+        }
+        let mut known: HashSet<RequestId> = present.into_keys().collect();
+        for id in begun {
+            if !known.contains(id) && self.store.tombstone(*id)?.is_some() {
+                known.insert(*id);
+            }
+        }
+        Ok(known)
+    }
+
     /// What a dropped file holds, and whose it is. `None` if it is left, or was set aside.
     fn read_dropped(
         &mut self,
@@ -412,23 +432,10 @@ impl FileSession<'_> {
     }
 }
 
-/// Files in groups that share their syncs, bounded in number and bytes: a group is in memory.
-fn groups(files: &[DropFile]) -> Vec<&[DropFile]> {
-    let mut groups = Vec::new();
-    let mut begin = 0;
-    let mut bytes = 0;
-    for (index, file) in files.iter().enumerate() {
-        let is_full = index - begin >= GROUP_FILES_MAX || bytes + file.bytes > GROUP_BYTES_MAX;
-        if is_full && index > begin {
-            groups.push(&files[begin..index]);
-            (begin, bytes) = (index, 0);
-        }
-        bytes += file.bytes;
-    }
-    if begin < files.len() {
-        groups.push(&files[begin..]);
-    }
-    groups
+/// An error with its cause.
+fn words(error: &StoreError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// Where a name stands in the order of a session.
