@@ -403,3 +403,34 @@ fn a_notice_that_did_not_arrive_is_a_warning() {
         .code(1)
         .prints("failed, see");
 }
+
+#[test]
+fn words_that_it_does_not_know_are_unknown_to_a_monitor() {
+    let bench = ticked(0);
+    for words in [&["--bogus", "3"][..], &["--parked", "-1"]] {
+        let all = [&["status", "--check"][..], words].concat();
+        bench
+            .run(&all)
+            .code(3)
+            .prints("TICKPOST UNKNOWN - error: unexpected argument");
+    }
+}
+
+/// What a person has given up is dealt with.
+#[test]
+fn a_notice_that_was_given_up_alarms_no_more() {
+    let bench = Bench::new();
+    bench.configure(
+        "[notify]\ndestinations = [\"ops\"]",
+        &[("shop", &closed_port(), ""), ("ops", &closed_port(), "")],
+    );
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["cancel", &id]).ok();
+    let notice = bench.list_ids(&["--destination", "ops"]).remove(0);
+    bench.run(&["hold", &notice]).ok();
+    check(&bench, &["--held", "off"])
+        .code(1)
+        .prints("did not reach");
+    bench.run(&["cancel", &notice]).ok();
+    check(&bench, &["--tick-age", "off"]).code(0);
+}

@@ -385,3 +385,25 @@ fn faults_of_the_configuration_are_78_with_file_line_and_a_hint() {
     )
     .says("/nowhere/c.toml");
 }
+
+/// Whose the spool is counts, not whose the link to it.
+#[test]
+fn a_link_to_the_spool_of_another_user_is_77_too() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bench = bench();
+    std::os::unix::fs::chown(bench.spool(), Some(65_534), None).unwrap();
+    let link = bench.dir().join("link");
+    std::os::unix::fs::symlink(bench.spool(), &link).unwrap();
+    let link = link.to_str().unwrap();
+    for words in [
+        &["--spool", link, "enqueue", "shop", "--data", "x"][..],
+        &["--spool", link, "tick"],
+        &["--spool", link, "init"],
+    ] {
+        bench.call_plain(words).run().code(77).says("uid 65534");
+    }
+    assert_eq!(bench.files("pending/"), Vec::<String>::new());
+    assert_eq!(bench.files("destinations/"), Vec::<String>::new());
+}

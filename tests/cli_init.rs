@@ -267,3 +267,16 @@ fn a_directory_that_is_no_spool_is_left_alone() {
         bench.run(&["init"]).ok();
     }
 }
+
+#[test]
+fn a_spool_within_a_spool_is_refused() {
+    let bench = Bench::new();
+    let inner = bench.spool().join("pending/d");
+    bench
+        .call_plain(&["--spool", inner.to_str().unwrap(), "init"])
+        .run()
+        .code(73)
+        .says("lies within the spool");
+    assert!(!inner.exists());
+    bench.run(&["init"]).ok();
+}

@@ -647,3 +647,20 @@ fn the_states_of_the_tables_are_the_states() {
         assert!(bench.place(id).starts_with(state), "{state}");
     }
 }
+
+/// Whoever releases an item must hear that it does not go yet.
+#[test]
+fn what_is_released_to_a_suspended_destination_says_so() {
+    let receiver = Receiver::start(vec![Reply::status(401)]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.tick();
+    bench
+        .run(&["release", &id])
+        .ok()
+        .says("destination `shop` is suspended until")
+        .says("tickpost release --destination shop");
+    bench.run(&["release", "--destination", "shop"]).ok();
+    bench.tick();
+    assert_eq!(receiver.arrivals().len(), 2);
+}

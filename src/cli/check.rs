@@ -13,6 +13,7 @@ use super::{Context, output, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::intake;
+use crate::model::event::EventKind;
 use crate::model::ids::DestName;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs, id_time};
@@ -134,6 +135,18 @@ fn whole(text: &str) -> Result<u64, String> {
         .map_err(|_| "it is not a whole number; write WARN, WARN,CRIT, or off".to_owned())
 }
 
+/// The answer to a command line that cannot be understood. Returns the exit code.
+pub(super) fn wrong_usage(error: &clap::Error) -> u8 {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    output::bare_line(&format!(
+        "TICKPOST {} - {}",
+        Level::Unknown.word(),
+        one_line(first)
+    ));
+    Level::Unknown as u8
+}
+
 pub(super) fn run(context: &Context, arguments: &CheckArgs) -> anyhow::Result<()> {
     let unknown = |text: String| {
         let problem = Problem {
@@ -248,7 +261,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         suspended: suspended(&status),
         unconfigured: unconfigured(&status),
         incoming_age: status.incoming_oldest_s.unwrap_or(0) * 1000,
-        untold: untold(&status, config.as_ref()),
+        untold: untold(&store, &status, config.as_ref())?,
         unreadable: status.unreadable.clone(),
         no_tick,
         full,
@@ -271,15 +284,50 @@ fn suspended(status: &Status) -> Vec<String> {
 }
 
 /// Those who are to be told, and how many items, notices above all, did not reach them.
-fn untold(status: &Status, config: Option<&Config>) -> Vec<(String, u64)> {
+fn untold(
+    store: &FileStore,
+    status: &Status,
+    config: Option<&Config>,
+) -> Result<Vec<(String, u64)>, StoreError> {
     let names = config.iter().flat_map(|config| &config.notify.destinations);
     let of = |name: &DestName| {
         let own = status.destinations.get(name.as_str())?;
         let count = |state| own.states.get(&state).copied().unwrap_or(0);
         let items = count(State::Failed) + count(State::Held) + own.parked;
-        (items > 0).then(|| (name.to_string(), items))
+        (items > 0).then(|| name.clone())
     };
-    names.filter_map(of).collect()
+    let mut untold = Vec::new();
+    for name in names.filter_map(of) {
+        let items = undelivered(store, &name)?;
+        if items > 0 {
+            untold.push((name.to_string(), items));
+        }
+    }
+    Ok(untold)
+}
+
+/// How many items of a destination did not get there, those not counted that a person has given
+/// up. Of very many, all count that are not read.
+fn undelivered(store: &FileStore, name: &DestName) -> Result<u64, StoreError> {
+    let scope = Scope {
+        states: vec![State::Failed, State::Held, State::Unknown],
+        destination: Some(name.to_string()),
+    };
+    let mut found = Vec::new();
+    store.scan(&scope, &mut |item| {
+        if item.state != State::Unknown || item.parked {
+            found.push(item.clone());
+        }
+        Ok(())
+    })?;
+    let mut items = found.len() as u64;
+    for one in found.iter().take(READS_MAX) {
+        let item = store.read(one)?.and_then(Result::ok);
+        let last = item.as_ref().and_then(|item| item.events.last());
+        let by_person = [EventKind::Cancelled, EventKind::Resolved];
+        items -= u64::from(last.is_some_and(|event| by_person.contains(&event.event)));
+    }
+    Ok(items)
 }
 
 fn unconfigured(status: &Status) -> Vec<(String, u64)> {

@@ -68,11 +68,11 @@ struct ItemArgs {
     /// The Content-Type [default: application/json if the body is JSON]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Your own id: repeated with the same body, it is the same item
+    /// Your own id: repeated with the same method, path, query and body, it is the same item
     #[arg(long, value_name = "UUID")]
     request_id: Option<RequestId>,
-    /// A dedupe key: repeated with the same body, the first item's id is printed and nothing new
-    /// accepted
+    /// A dedupe key: repeated with the same method, path, query and body, the first item's id is
+    /// printed and nothing new accepted
     #[arg(long, value_name = "STRING")]
     key: Option<String>,
     /// Not to be sent before: 2026-11-29T15:40:03Z or +10m
@@ -136,7 +136,12 @@ pub(super) fn run(context: &Context, arguments: Enqueue) -> anyhow::Result<()> {
             && let Some((state, why)) = standing_of(&store, *id)?
             && state != State::Confirmed
         {
-            context.out.warn(&format!("it is {state} ({why})"));
+            let why = if state == State::Pending {
+                format!("`tickpost show {id}` says what it waits for")
+            } else {
+                why
+            };
+            context.out.warn(&format!("it is {state}: {why}"));
         }
     }
     accepted.map(|_| ())
@@ -168,11 +173,7 @@ fn one(
             return Err(error);
         }
     };
-    if intake::is_untold(config, &draft.notify) {
-        context.out.warn(
-            "nobody is told if it does not end well; use --notify DEST, or [notify] destinations or command in the configuration",
-        );
-    }
+    let is_untold = intake::is_untold(config, &draft.notify);
     let offer = intake::offer(config, draft, body, store, &by).map_err(|(refused, body)| {
         if let Some(body) = body {
             store.discard_body(body);
@@ -183,7 +184,14 @@ fn one(
     store.accept_all(vec![offer], &intake::limits(config), &mut answers)?;
     let mut is_known = false;
     let id = match answers.into_iter().next() {
-        Some(Answer::New(id)) => id,
+        Some(Answer::New(id)) => {
+            if is_untold {
+                context.out.warn(
+                    "nobody is told if it does not end well; use --notify DEST, or [notify] destinations or command in the configuration",
+                );
+            }
+            id
+        }
         Some(Answer::Known(id)) => {
             is_known = true;
             tell_of_known(context, store, id)?;

@@ -123,6 +123,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             73,
             "make its parent directory, or name a place that you may write to with --spool",
         ),
+        StoreError::Nested { .. } => (73, "nothing was made; name a directory elsewhere"),
         StoreError::Occupied { .. } => (
             73,
             "nothing was changed; name a directory that is empty or not there yet, as in `tickpost --spool DIR/spool init`",

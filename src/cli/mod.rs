@@ -141,9 +141,12 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are asked for and go to stdout; the rest is usage.
-            let code = if error.use_stderr() { 2 } else { 0 };
             output::usage(&error, std::env::args_os());
-            return exit::code(code);
+            if error.use_stderr() && std::env::args_os().any(|word| word == "--check") {
+                // A monitor would take 2 for critical.
+                return exit::code(check::wrong_usage(&error));
+            }
+            return exit::code(if error.use_stderr() { 2 } else { 0 });
         }
     };
     let out = Output::new(&arguments.global);

@@ -1,5 +1,6 @@
 //! `hold`, `release`, `cancel`, `retry`, `resolve`: what a person decides about items.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
@@ -7,7 +8,7 @@ use anyhow::Context as _;
 use super::exit::CliError;
 use super::select::{self, Filters};
 use super::tick::patiently;
-use super::{Context, destination, times, whoami};
+use super::{Context, dest_name, destination, times, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::engine;
@@ -221,6 +222,8 @@ struct Done {
     missing: Vec<(String, String)>,
     unread: Vec<(RequestId, String)>,
     new_ids: Vec<(RequestId, RequestId)>,
+    /// Destinations of items that were released.
+    released_to: BTreeSet<String>,
 }
 
 fn carry_out(context: &Context, targets: &Targets, order: Order) -> anyhow::Result<()> {
@@ -240,7 +243,26 @@ fn carry_out(context: &Context, targets: &Targets, order: Order) -> anyhow::Resu
     } else {
         perform(context, &config, &store, targets, order)?
     };
+    for name in &done.released_to {
+        tell_of_suspension(context, &store, name)?;
+    }
     report(context, targets, order, &done)
+}
+
+/// A released item goes out when its destination is tried again, which may be later than whoever
+/// releases it thinks.
+fn tell_of_suspension(context: &Context, store: &FileStore, name: &str) -> anyhow::Result<()> {
+    let suspended = store.memory(&dest_name(name)?)?.suspended;
+    let until = match suspended.map(|suspended| suspended.until) {
+        None => return Ok(()),
+        Some(Some(at)) if at <= SystemClock::new().now() => return Ok(()),
+        Some(Some(at)) => format!("until {}", times::local(at)),
+        Some(None) => "until a person resumes it".to_owned(),
+    };
+    context.out.warn(&format!(
+        "destination `{name}` is suspended {until}, and so is what was released: `tickpost release --destination {name}` resumes it at once"
+    ));
+    Ok(())
 }
 
 /// The items that are meant. An id that is not there is noted and costs the others nothing.
@@ -378,6 +400,9 @@ fn perform(
         })?;
         if moved {
             done.moved.push(found.id);
+            if order.step == Move::Release {
+                done.released_to.insert(found.destination.clone());
+            }
             continue;
         }
         let known = |id: &RequestId| *id == found.id;

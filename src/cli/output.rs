@@ -150,6 +150,12 @@ fn terminal_width() -> Option<u16> {
     (size.ws_col > 0).then_some(size.ws_col)
 }
 
+/// Prints a line of results where there is no [`Output`] yet.
+pub(super) fn bare_line(text: &str) {
+    // There is nobody to tell that nobody can be told.
+    drop(writeln!(io::stdout().lock(), "{text}"));
+}
+
 /// How a state is coloured.
 pub(super) fn style_of(state: State) -> Style {
     match state {

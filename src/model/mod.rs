@@ -3,6 +3,7 @@
 //! Start at [`state`] (the five states and every legal move), then [`event`] (an item's history
 //! and the fold that gives its standing), then `classify` (an answer and a history → a verdict).
 
+pub mod body;
 pub mod classify;
 pub mod draft;
 pub mod envelope;

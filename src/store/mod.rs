@@ -51,6 +51,14 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// A spool within another would be a stranger there. Exit code 73.
+    #[error("{} lies within the spool {}", root.display(), outer.display())]
+    Nested {
+        /// The directory.
+        root: PathBuf,
+        /// The spool around it.
+        outer: PathBuf,
+    },
     /// A directory with other things in it is not made a spool. Exit code 73.
     #[error("{} is not empty and no spool: `{what}` is in it", root.display())]
     Occupied {

@@ -248,7 +248,7 @@ fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static
         limits.untold.level(untold),
         "untold",
         format!(
-            "{untold} did not reach whom it was to tell: {}; see `tickpost list --destination NAME`, then retry or release",
+            "{untold} did not reach whom it was to tell: {}; see `tickpost list --destination NAME`, then retry, release or resolve it, or give it up with cancel",
             some(&names)
         ),
     );

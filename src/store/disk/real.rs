@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, Timespec, Timestamps};
@@ -102,6 +102,13 @@ fn meta_of(meta: &fs::Metadata) -> Meta {
 }
 
 impl RealDisk {
+    /// A path without links in it: what is checked is then what is used. One that is not there
+    /// yet is taken as it is.
+    #[must_use]
+    pub fn real(path: &Path) -> PathBuf {
+        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    }
+
     /// Makes a directory its owner's alone. Not synced.
     ///
     /// # Errors

@@ -121,11 +121,13 @@ impl FileStore {
         now: UnixMs,
     ) -> Result<Made, StoreError> {
         let disk = RealDisk;
+        let root = &RealDisk::real(root);
         let mut made = Made::default();
         let not_creatable = |path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::NotCreatable { path, source }
         };
+        check_free(&disk, root)?;
         if disk.stat(root).is_err() {
             RealDisk::make_parents(root).map_err(not_creatable(root))?;
             disk.make_dir(root).map_err(not_creatable(root))?;
@@ -135,7 +137,6 @@ impl FileStore {
             made.made.push(".".to_owned());
         }
         check_owner(&disk, root)?;
-        check_free(&disk, root)?;
         if is_spool(root) {
             // A newer format, or a file that is none, must not be touched.
             read_spool_file(&disk, root)?;
@@ -199,7 +200,7 @@ impl FileStore {
     /// [`StoreError::Missing`], [`StoreError::FormatTooNew`], [`StoreError::BadSpoolFile`],
     /// [`StoreError::Network`].
     pub fn open(root: &Path, allow_network: bool) -> Result<Self, StoreError> {
-        Self::open_on(Arc::new(RealDisk), root, allow_network)
+        Self::open_on(Arc::new(RealDisk), &RealDisk::real(root), allow_network)
     }
 
     /// Opens a spool on any disk.
@@ -493,9 +494,16 @@ impl Store for FileStore {
     }
 
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
-        Ok(self
-            .read_json(&format!("destinations/{destination}.json"))?
-            .unwrap_or_default())
+        match self.read_json(&format!("destinations/{destination}.json")) {
+            Ok(memory) => Ok(memory.unwrap_or_default()),
+            // It costs its own destination some needless attempts, and no other anything.
+            Err(StoreError::Io { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Ok(Memory::default())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError> {
@@ -612,6 +620,13 @@ fn make_temporary(
 /// configuration, or left by an `init` that died.
 fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     let is_there = |name: &str| disk.stat(&root.join(name)).is_ok();
+    let outer = root.ancestors().skip(1).find(|dir| is_spool(dir));
+    if let (Some(outer), false) = (outer, is_there("spool.json")) {
+        return Err(StoreError::Nested {
+            root: root.to_owned(),
+            outer: outer.to_owned(),
+        });
+    }
     if is_there("spool.json") || is_there("tickpost.toml") {
         return Ok(());
     }
@@ -698,7 +713,7 @@ fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
 ///
 /// [`StoreError::Missing`], [`StoreError::NotOwner`] or [`StoreError::Io`].
 pub fn look(root: &Path) -> Result<(), StoreError> {
-    look_for(&RealDisk, root)
+    look_for(&RealDisk, &RealDisk::real(root))
 }
 
 /// Checks that a directory is the caller's, as [`FileStore::check_owner`] does.
@@ -707,7 +722,7 @@ pub fn look(root: &Path) -> Result<(), StoreError> {
 ///
 /// [`StoreError::NotOwner`] or [`StoreError::Io`].
 pub fn check_owner_of(root: &Path) -> Result<(), StoreError> {
-    check_owner(&RealDisk, root)
+    check_owner(&RealDisk, &RealDisk::real(root))
 }
 
 fn read_spool_file(disk: &dyn Disk, root: &Path) -> Result<SpoolFile, StoreError> {
