@@ -356,11 +356,7 @@ fn perform(
     let owner = Owner {
         who: &who,
         now,
-        told_of_corrupt: if config.notify.on.corrupt {
-            &config.notify.destinations
-        } else {
-            &[]
-        },
+        told_of_corrupt: config.notify.told_of_corrupt(),
         told_in_text: &config.notify.in_text,
     };
     let mut session = patiently(

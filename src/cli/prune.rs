@@ -43,11 +43,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
     let owner = || Owner {
         who: &who,
         now: clock.now(),
-        told_of_corrupt: if config.notify.on.corrupt {
-            &config.notify.destinations
-        } else {
-            &[]
-        },
+        told_of_corrupt: config.notify.told_of_corrupt(),
         told_in_text: &config.notify.in_text,
     };
     let mut session = patiently(

@@ -93,6 +93,18 @@ pub struct Notify {
     pub on: NotifyOn,
 }
 
+impl Notify {
+    /// Who is told of files that are set aside.
+    #[must_use]
+    pub fn told_of_corrupt(&self) -> &[DestName] {
+        if self.on.corrupt {
+            &self.destinations
+        } else {
+            &[]
+        }
+    }
+}
+
 /// Which moves are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(

@@ -103,17 +103,11 @@ impl Engine<'_> {
         options: &Options,
     ) -> Result<Report, StoreError> {
         let now = self.clock.now();
-        let on = self.config.notify.on;
-        let told: &[DestName] = if on.corrupt {
-            &self.config.notify.destinations
-        } else {
-            &[]
-        };
         let who = format!("tick, process {}", std::process::id());
         let session = self.store.lock(&Owner {
             who: &who,
             now,
-            told_of_corrupt: told,
+            told_of_corrupt: self.config.notify.told_of_corrupt(),
             told_in_text: &self.config.notify.in_text,
         })?;
         let mut report = Report::begin(now);
