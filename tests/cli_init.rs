@@ -278,5 +278,14 @@ fn a_spool_within_a_spool_is_refused() {
         .code(73)
         .says("lies within the spool");
     assert!(!inner.exists());
+    // Also where a link leads into it.
+    let link = bench.dir().join("link");
+    std::os::unix::fs::symlink(bench.spool().join("pending"), &link).unwrap();
+    let inner = link.join("d");
+    bench
+        .call_plain(&["--spool", inner.to_str().unwrap(), "init"])
+        .run()
+        .code(73)
+        .says("lies within the spool");
     bench.run(&["init"]).ok();
 }

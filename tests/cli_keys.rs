@@ -375,6 +375,10 @@ fn a_large_body_that_is_refused_leaves_nothing() {
     ran.code(65).says("JSON").prints_nothing();
     let ran = bench.run(&["enqueue", "shop", "--file", &text, "--not-before", "never"]);
     ran.code(2).prints_nothing();
+    // Its key cannot be reserved.
+    fs::write(bench.spool().join("keys/shop"), "in the way").unwrap();
+    let ran = bench.run(&["enqueue", "shop", "--file", &text, "--key", "k"]);
+    ran.code(78).prints_nothing();
     assert_eq!(bench.files("bodies/"), Vec::<String>::new());
     assert_eq!(bench.files("tmp/"), Vec::<String>::new());
     assert_eq!(bench.files("pending/"), Vec::<String>::new());

@@ -64,10 +64,11 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates that the pure core may use. chrono is there for the calendar only; base64 for
-/// bodies that are not text.
+/// bodies that are not text, `percent_encoding` for paths as receivers read them.
 const MODEL_CRATES: &[&str] = &[
     "base64",
     "chrono",
+    "percent_encoding",
     "regex_lite",
     "serde",
     "serde_json",

@@ -113,8 +113,6 @@ struct Written<'a> {
     not_before: Option<UnixMs>,
     not_after: Option<UnixMs>,
     hold: Option<String>,
-    retry_of: Option<IgnoredAny>,
-    notice: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -192,6 +190,15 @@ impl<'de> Deserialize<'de> for Pairs {
         }
 
         from.deserialize_any(Collect)
+    }
+}
+
+/// What the parser says, but for fields of an envelope that only tickpost writes.
+fn refusal(why: &str) -> DraftError {
+    let is_named = |name: &&str| why.starts_with(&format!("unknown field `{name}`"));
+    match ["retry_of", "notice"].into_iter().find(is_named) {
+        Some(name) => DraftError::Ours(name),
+        None => DraftError::Json(why.to_owned()),
     }
 }
 
@@ -289,17 +296,9 @@ impl Draft {
             return Err(DraftError::NoObject);
         }
         let written: Written<'_> =
-            serde_json::from_slice(bytes).map_err(|error| DraftError::Json(error.to_string()))?;
+            serde_json::from_slice(bytes).map_err(|error| refusal(&error.to_string()))?;
         if let Some(v) = written.v.filter(|v| *v > VERSION) {
             return Err(DraftError::Newer(v));
-        }
-        for (given, name) in [
-            (written.retry_of.is_some(), "retry_of"),
-            (written.notice.is_some(), "notice"),
-        ] {
-            if given {
-                return Err(DraftError::Ours(name));
-            }
         }
         let request = written.request;
         let mut content_type = request.content_type;

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use super::body::{BODIES, Body, INLINE_BYTES_MAX};
+use percent_encoding::percent_decode;
+
 use super::ids::{DestName, RequestId};
 use super::time::UnixMs;
 
@@ -258,22 +260,23 @@ fn check_path(path: &str) -> Result<(), &'static str> {
     if path.bytes().any(|b| b <= 0x20 || b >= 0x7f) {
         return Err("holds a blank, a control or a non-ASCII character; percent-encode it");
     }
-    // As the most lenient receiver would read it: decoded, also twice, parameters cut off.
-    let mut plain = path.to_ascii_lowercase();
-    while plain.contains("%25") {
-        plain = plain.replace("%25", "%");
+    // As the most lenient receiver would read it: decoded until nothing changes, and what follows
+    // a name cut off.
+    let mut plain = path.as_bytes().to_vec();
+    loop {
+        let decoded: Vec<u8> = percent_decode(&plain).collect();
+        if decoded == plain {
+            break;
+        }
+        plain = decoded;
     }
-    if plain.contains("%00") {
+    if plain.contains(&0) {
         return Err("holds an encoded NUL, which some servers take for the end");
     }
-    let plain = plain
-        .replace("%2e", ".")
-        .replace("%2f", "/")
-        .replace("%5c", "/")
-        .replace("%3b", ";");
-    for segment in plain.split('/') {
-        let name = segment.split(';').next().unwrap_or_default();
-        if name == "." || name == ".." {
+    for segment in plain.split(|b| b"/\\".contains(b)) {
+        let ends = |b: &u8| b";?#".contains(b) || *b <= b' ';
+        let name = segment.split(ends).next().unwrap_or_default();
+        if name == b"." || name == b".." {
             return Err(
                 "holds `.` or `..`, also encoded, which could leave the destination's base_url",
             );
@@ -348,6 +351,10 @@ mod tests {
             "/..%3b/a",
             "/%252e%252e/x",
             "/..%00/a",
+            "/%25%32%65%25%32%65/x",
+            "/..%23/x",
+            "/..%3fx",
+            "/..%20/x",
             "/.",
             "/a?b",
             "/a#b",

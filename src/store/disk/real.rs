@@ -102,11 +102,22 @@ fn meta_of(meta: &fs::Metadata) -> Meta {
 }
 
 impl RealDisk {
-    /// A path without links in it: what is checked is then what is used. One that is not there
-    /// yet is taken as it is.
+    /// A path without links in it: what is checked is then what is used. Of one that is not there
+    /// yet this holds for the part that is.
     #[must_use]
     pub fn real(path: &Path) -> PathBuf {
-        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let there = |dir: &Path| {
+            let rest = whole.strip_prefix(dir).ok()?;
+            let dir = fs::canonicalize(dir).ok()?;
+            Some(if rest.as_os_str().is_empty() {
+                dir
+            } else {
+                dir.join(rest)
+            })
+        };
+        let real = whole.ancestors().find_map(there);
+        real.unwrap_or_else(|| path.to_owned())
     }
 
     /// Makes a directory its owner's alone. Not synced.

@@ -74,62 +74,61 @@ pub(super) fn accept_all(
         if group.is_full() {
             group.commit(store, limits, answers)?;
         }
-        match own_names(store, index, offer)? {
-            Ok(member) => group.add(member),
+        match own_names(store, &offer) {
+            Ok(Some((key, own_id))) => group.add(Member {
+                index,
+                offer,
+                key,
+                own_id,
+            }),
             // It may be one that this very group owns.
-            Err(offer) if !group.members.is_empty() => {
+            Ok(None) if !group.members.is_empty() => {
                 group.commit(store, limits, answers)?;
                 waiting.push_front((index, offer));
             }
-            Err(offer) if wait && waited < KEY_WAIT => {
+            Ok(None) if wait && waited < KEY_WAIT => {
                 std::thread::sleep(KEY_LOOK);
                 waited += KEY_LOOK;
                 waiting.push_front((index, offer));
             }
-            Err(offer) => {
-                answers[index] = Answer::Busy;
+            not_owned => {
                 if let Some(body) = offer.body {
                     store.discard(body);
                 }
+                not_owned?;
+                answers[index] = Answer::Busy;
             }
         }
     }
     group.commit(store, limits, answers)
 }
 
-/// Owns the names that an offer needs; gives it back if somebody else owns one of them.
-fn own_names(
-    store: &FileStore,
-    index: usize,
-    offer: Offer,
-) -> Result<Result<Member, Offer>, StoreError> {
+/// The names of an offer in `keys/`: of its key, and of its id if that is the caller's own.
+type Names = (Option<Owned>, Option<Owned>);
+
+/// Owns the names that an offer needs. `None` if somebody else owns one of them.
+fn own_names(store: &FileStore, offer: &Offer) -> Result<Option<Names>, StoreError> {
     let envelope = &offer.envelope;
-    let (mut key, mut own_id) = (None, None);
+    let mut key = None;
     if let Some(text) = &envelope.key {
         let relative = keys::key_path(envelope.destination.as_str(), text);
-        match own(store, &relative, &Reservation::of_key(envelope))? {
-            Some(owned) => key = Some(owned),
-            None => return Ok(Err(offer)),
+        key = own(store, &relative, &Reservation::of_key(envelope))?;
+        if key.is_none() {
+            return Ok(None);
         }
     }
-    if offer.own_id {
-        let relative = keys::own_id_path(envelope.request_id);
-        own_id = own(store, &relative, &Reservation::of_id(envelope))?;
-        if own_id.is_none() {
-            // A key that was just made names an id that may never be; the next one who asks
-            // finds that out, but need not.
-            if let Some(key) = key.filter(|key| key.fresh) {
-                disown(store, &key)?;
-            }
-            return Ok(Err(offer));
-        }
+    if !offer.own_id {
+        return Ok(Some((key, None)));
     }
-    Ok(Ok(Member {
-        index,
-        offer,
-        key,
-        own_id,
-    }))
+    let relative = keys::own_id_path(envelope.request_id);
+    let own_id = own(store, &relative, &Reservation::of_id(envelope));
+    if !matches!(own_id, Ok(Some(_)))
+        && let Some(key) = key.as_ref().filter(|key| key.fresh)
+    {
+        // It names an id that may never be; the next one who asks finds that out, but need not.
+        disown(store, key)?;
+    }
+    Ok(own_id?.map(|own_id| (key, Some(own_id))))
 }
 
 /// An item that is accepted unless something fails.
