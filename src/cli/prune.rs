@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
     let clock = SystemClock::new();
     if arguments.dry_run {
         let pruned = store.prunable(&config.retention, clock.now())?;
-        if let Some(why) = engine::clock_suspicion(&store, &clock)? {
+        if let Some(why) = engine::clock_trust(&store, &clock)?.suspicion {
             context.out.warn(&format!("nothing would be pruned: {why}"));
             return report(context, &Pruned::default(), true);
         }
@@ -52,7 +52,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         || store.lock(&owner()),
     )?;
     let now = clock.now();
-    let suspicion = engine::clock_suspicion(&store, &clock)?;
+    let trust = engine::clock_trust(&store, &clock)?;
     // What a dead tick was sending is recorded by whoever owns the lock next.
     engine::recover(
         session.as_mut(),
@@ -60,11 +60,11 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         &config,
         &mut entropy::jitter,
         now,
-        suspicion.is_some(),
+        &trust,
         |_, _, _| {},
     )?;
     let mut all = Pruned::default();
-    let mut left = suspicion.is_none();
+    let mut left = !trust.is_suspect();
     while left {
         let step = session.prune(&config.retention, now, STEP_ITEMS)?;
         all.items += step.items;
@@ -85,7 +85,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
     }
     session.close(now, None)?;
     report(context, &all, false)?;
-    match suspicion {
+    match trust.suspicion {
         None => Ok(()),
         Some(why) => Err(CliError::Partly(format!(
             "nothing was pruned: {why}; if the clock is right now, the next tick makes it count again"

@@ -369,14 +369,14 @@ impl Tick<'_, '_> {
         instead: Option<&Reason>,
     ) -> Result<Vec<Claimed>, StoreError> {
         let config = self.engine.config;
-        let suspect = self.suspect;
+        let trust = &self.trust;
         let untold = &mut self.untold;
         let mut states = Vec::new();
         let claims = self.session.claim(wants, now, &mut |item| {
             let Some(destination) = config.destinations.get(&item.envelope.destination) else {
                 return Decision::Leave;
             };
-            let decision = turn(destination, item, now, suspect, instead);
+            let decision = turn(destination, item, now, trust, instead);
             match decision {
                 Decision::Settle(event, _) => {
                     states.push(event.state);

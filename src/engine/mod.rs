@@ -31,6 +31,7 @@ use self::attempt::Flight;
 use self::judge::interrupted_event;
 use self::lane::Lane;
 use self::report::{Report, StoppedBy, Untold};
+pub use self::suspicion::Trust;
 use crate::clock::Clock;
 use crate::config::{Config, NotifyOn};
 use crate::model::event::Event;
@@ -111,15 +112,16 @@ impl Engine<'_> {
             told_in_text: &self.config.notify.in_text,
         })?;
         let mut report = Report::begin(now);
-        report.clock_suspect = clock_suspicion(self.store, self.clock)?;
-        let suspect = report.clock_suspect.is_some();
+        let trust = clock_trust(self.store, self.clock)?;
+        report.clock_suspect.clone_from(&trust.suspicion);
+        report.set_back_until = trust.set_back_until;
         Tick {
             engine: self,
             session,
             transport,
             options,
             report,
-            suspect,
+            trust,
             lanes: Vec::new(),
             flights: HashMap::new(),
             next_token: 0,
@@ -138,7 +140,7 @@ struct Tick<'t, 'e> {
     transport: &'t mut dyn Transport,
     options: &'t Options,
     report: Report,
-    suspect: bool,
+    trust: Trust,
     lanes: Vec<Lane>,
     flights: HashMap<u64, Flight>,
     next_token: u64,
@@ -177,7 +179,7 @@ impl Tick<'_, '_> {
             self.engine.config,
             self.engine.jitter,
             now,
-            self.suspect,
+            &self.trust,
             |item, event, told| self.untold.note(item, event, told),
         )?;
         self.report.recovered = states.len() as u64;
@@ -198,7 +200,7 @@ impl Tick<'_, '_> {
     /// Deletes a bounded number of what is past retention, if there is time for it, and nothing
     /// at all by a clock that is not to be trusted.
     fn prune(&mut self, begun_ms: u64) -> Result<(), StoreError> {
-        if self.suspect || self.report.stopped_by != StoppedBy::Done {
+        if self.trust.is_suspect() || self.report.stopped_by != StoppedBy::Done {
             return Ok(());
         }
         let now = self.now();
@@ -273,15 +275,15 @@ fn lane_of<'l>(lanes: &'l mut [Lane], name: &DestName) -> Option<&'l mut Lane> {
     lanes.iter_mut().find(|lane| lane.destination.name == *name)
 }
 
-/// Why the clock is not to be trusted; `None` if nothing speaks against it.
+/// How far the clock can be trusted, by what the last tick left behind.
 ///
 /// # Errors
 ///
 /// The first [`StoreError`] met.
-pub fn clock_suspicion(store: &dyn Store, clock: &dyn Clock) -> Result<Option<String>, StoreError> {
+pub fn clock_trust(store: &dyn Store, clock: &dyn Clock) -> Result<Trust, StoreError> {
     let last = store.last_tick()?;
     let boot = clock.boot();
-    Ok(suspicion::check(last.as_ref(), clock.now(), boot.as_ref()))
+    Ok(Trust::of(last.as_ref(), clock.now(), boot.as_ref()))
 }
 
 /// Records what a dead tick was sending, as the first step of whoever owns the lock. Returns
@@ -296,7 +298,7 @@ pub fn recover(
     config: &Config,
     jitter: &mut dyn FnMut() -> u16,
     now: UnixMs,
-    clock_suspect: bool,
+    trust: &Trust,
     mut watch: impl FnMut(&Item, &Event, &[Notice]),
 ) -> Result<Vec<State>, StoreError> {
     let mut states = Vec::new();
@@ -305,7 +307,7 @@ pub fn recover(
         let memory = store
             .memory(&interrupted.item.envelope.destination)
             .unwrap_or_default();
-        let event = interrupted_event(config, interrupted, &memory, now, clock_suspect, jitter());
+        let event = interrupted_event(config, interrupted, &memory, now, trust, jitter());
         states.push(event.state);
         let told = notices(config, &interrupted.item, &event);
         watch(&interrupted.item, &event, &told);

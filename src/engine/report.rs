@@ -60,6 +60,10 @@ pub struct Report {
     /// Why the clock is not trusted, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_suspect: Option<String>,
+    /// Up to which time the clock was once set back: key windows that began before it count as
+    /// closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_back_until: Option<UnixMs>,
     /// Which boot of the machine it ran in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
@@ -137,6 +141,7 @@ impl Report {
             pruned: 0,
             stopped_by: StoppedBy::Done,
             clock_suspect: None,
+            set_back_until: None,
             boot_id: None,
             boot_ms: None,
             warnings: Vec::new(),
