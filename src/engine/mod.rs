@@ -151,9 +151,11 @@ impl Tick<'_, '_> {
     fn run(mut self) -> Result<Report, StoreError> {
         let begun_ms = self.engine.clock.steady_ms();
         self.recover()?;
-        self.take_in(begun_ms)?;
-        self.open_lanes()?;
-        self.wake()?;
+        if self.session.tight().is_none() {
+            self.take_in(begun_ms)?;
+            self.open_lanes()?;
+            self.wake()?;
+        }
         self.deliver(begun_ms)?;
         self.deliver_news(begun_ms)?;
         self.expire_suspended()?;
@@ -198,12 +200,14 @@ impl Tick<'_, '_> {
     /// Deletes a bounded number of what is past retention, if there is time for it, and nothing
     /// at all by a clock that is not to be trusted.
     fn prune(&mut self, begun_ms: u64) -> Result<(), StoreError> {
-        if self.suspect || self.report.stopped_by != StoppedBy::Done {
+        // Where there is no room, this is what makes some.
+        let goes_on = |cause| matches!(cause, StoppedBy::Done | StoppedBy::NoRoom);
+        if self.suspect || !goes_on(self.report.stopped_by) {
             return Ok(());
         }
         let now = self.now();
         let mut looks = 0;
-        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none() {
+        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none_or(goes_on) {
             let step = PRUNE_STEP_ITEMS.min(PRUNE_ITEMS_MAX - looks);
             let retention = &self.engine.config.retention;
             let pruned = self.session.prune(retention, now, step)?;
@@ -254,6 +258,10 @@ impl Tick<'_, '_> {
                 format!("{why}; nothing expires and no key window counts as open in this tick")
             }));
         let clock = self.engine.clock;
+        self.report.no_room = self.session.tight();
+        if self.report.no_room.is_some() && self.report.stopped_by == StoppedBy::Done {
+            self.report.stopped_by = StoppedBy::NoRoom;
+        }
         self.report.ended_at = now;
         self.report.ms = clock.steady_ms().saturating_sub(begun_ms);
         if let Some((id, up_ms)) = clock.boot() {

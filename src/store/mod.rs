@@ -933,6 +933,10 @@ pub trait Session {
     /// What was met so far.
     fn met(&self) -> &Met;
 
+    /// The room that there was when there was too little of it: such a session claims nothing,
+    /// and whoever owns it takes nothing in. `None` while there is enough.
+    fn tight(&self) -> Option<disk::Room>;
+
     /// Accepts the notices, makes everything durable, writes `line` into the log of ticks, and
     /// gives the lock up. Items that are still claimed stay as they are.
     ///

@@ -24,6 +24,7 @@ mod keys;
 pub mod layout;
 mod reader;
 mod replay;
+mod reserve;
 mod session;
 mod tombstones;
 mod window;
@@ -532,7 +533,12 @@ impl Store for FileStore {
                     what: "a destination's hold",
                     source,
                 })?;
-                self.write_whole(&relative, &json)?;
+                match self.write_whole(&relative, &json) {
+                    Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
+                        self.write_whole(&relative, &json)?;
+                    }
+                    other => other?,
+                }
             }
             None => match self.disk.unlink(&self.path(&relative)) {
                 Ok(()) => {}
@@ -594,7 +600,16 @@ impl Store for FileStore {
         self.check_lock(named.inode.1)?;
         // For people only: on a full disk the lock is owned all the same.
         drop(lock.describe(&format!("{} since {}\n", owner.who, owner.now)));
-        Ok(Box::new(session::FileSession::open(self, lock, owner)?))
+        let tight = reserve::open(self);
+        let session = match session::FileSession::open(self, owner, tight) {
+            // A quota, or a disk that has filled up since a moment ago: replay is done again.
+            Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
+                let room = self.disk.room(&self.root).ok();
+                session::FileSession::open(self, owner, room)?
+            }
+            other => other?,
+        };
+        Ok(Box::new(session.with(lock)))
     }
 }
 
