@@ -154,7 +154,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
                 )),
             );
         }
-        StoreError::FormatTooNew { .. } => (
+        StoreError::FormatTooNew { .. } | StoreError::JournalTooNew { .. } => (
             78,
             "nothing was touched; use the newer tickpost that wrote it",
         ),

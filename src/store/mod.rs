@@ -95,6 +95,15 @@ pub enum StoreError {
         /// The newest format that this build knows.
         supported: u32,
     },
+    /// A whole record of the journal is none that this build knows. Nothing was changed. Exit
+    /// code 78.
+    #[error("{} holds a record that this build does not know: {why}", path.display())]
+    JournalTooNew {
+        /// The journal's file.
+        path: PathBuf,
+        /// What is not known.
+        why: String,
+    },
     /// The spool's own file cannot be understood. Exit code 78.
     #[error("{} is not a spool's description: {why}", path.display())]
     BadSpoolFile {

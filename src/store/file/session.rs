@@ -114,6 +114,9 @@ impl<'a> FileSession<'a> {
             poisoned: false,
             pruner: prune::Pruner::default(),
         };
+        for (path, why) in replayed.foreign {
+            session.foreign(&path, why);
+        }
         session.displaced(replayed.displaced)?;
         session.guard(|session| session.sweep_unfinished())?;
         if session.dirty {
@@ -196,7 +199,18 @@ impl<'a> FileSession<'a> {
 
     fn journal(&mut self) -> Result<&mut Journal, StoreError> {
         if self.journal.is_none() {
-            let number = self.last_segment + 1;
+            let mut number = self.last_segment + 1;
+            // Something that is no file of ours may stand there.
+            let path = |number| format!("journal/{}", super::journal::segment_name(number));
+            let is_taken = |number| {
+                self.store
+                    .disk
+                    .stat(&self.store.path(&path(number)))
+                    .is_ok()
+            };
+            while is_taken(number) {
+                number += 1;
+            }
             let journal = self.with_room(|session| {
                 Journal::begin(session.store.disk.as_ref(), &session.store.root, number)
             })?;
