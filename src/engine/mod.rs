@@ -39,7 +39,7 @@ use crate::model::item::Item;
 use crate::model::notice::Notice;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{Owner, Session, SetAside, Store, StoreError};
+use crate::store::{Owner, Session, Store, StoreError};
 use crate::transport::Transport;
 
 /// How many items past retention one tick looks at, at most: pruning is what a tick does with the
@@ -86,9 +86,6 @@ pub struct Engine<'a> {
     /// Is told of every attempt.
     pub watch: &'a mut dyn FnMut(&AttemptLine),
 }
-
-/// How many files that were set aside are named.
-const ASIDE_NAMED_MAX: usize = 100;
 
 impl Engine<'_> {
     /// Makes one pass.
@@ -235,20 +232,7 @@ impl Tick<'_, '_> {
         }
         let met = self.session.met();
         self.report.corrupt = met.set_aside.len() as u64;
-        let aside = |file: &SetAside| {
-            format!(
-                "{} was set aside as corrupt/{}: {}",
-                file.from, file.name, file.why
-            )
-        };
-        let first = met.set_aside.iter().take(ASIDE_NAMED_MAX);
-        self.report.warnings.extend(first.map(aside));
-        if let Some(more @ 1..) = met.set_aside.len().checked_sub(ASIDE_NAMED_MAX) {
-            self.report
-                .warnings
-                .push(format!("{more} more files were set aside in corrupt/"));
-        }
-        self.report.warnings.extend(met.foreign.iter().cloned());
+        self.report.warnings.extend(met.warnings());
         self.report
             .warnings
             .extend(std::mem::take(&mut self.untold).warnings());

@@ -748,6 +748,35 @@ pub struct Met {
     pub foreign: Vec<String>,
 }
 
+impl Met {
+    /// What a person is told of it, one line each. Of very many files of a kind the first are
+    /// named, and how many more there are: a spool full of damage must not fill a mailbox.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let aside = |file: &SetAside| {
+            format!(
+                "{} was set aside as corrupt/{}: {}",
+                file.from, file.name, file.why
+            )
+        };
+        let named = self.set_aside.iter().take(NAMED_MAX).map(aside);
+        let mut lines: Vec<String> = named.collect();
+        if let Some(more @ 1..) = self.set_aside.len().checked_sub(NAMED_MAX) {
+            lines.push(format!("{more} more files were set aside in corrupt/"));
+        }
+        lines.extend(self.foreign.iter().take(NAMED_MAX).cloned());
+        if let Some(more @ 1..) = self.foreign.len().checked_sub(NAMED_MAX) {
+            lines.push(format!(
+                "{more} more files do not belong where they are; they were left"
+            ));
+        }
+        lines
+    }
+}
+
+/// How many files of a kind [`Met::warnings`] names.
+const NAMED_MAX: usize = 100;
+
 /// What pruning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {

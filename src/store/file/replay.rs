@@ -1,6 +1,6 @@
 //! Replay: what a dead owner's journal says is done again, in order and idempotently.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
 use super::super::disk::Kind;
@@ -265,7 +265,7 @@ pub(super) fn move_file(
                 .map_err(|error| io_error("remove", &source, error))?;
             return Ok(None);
         }
-        let name = free_name(store, to, &[]);
+        let name = free_name(store, to, &HashSet::new());
         let why = format!("another file of this item, from {from}, was moved here");
         set_aside(store, to, &format!("corrupt/{name}"), &why)?;
         displaced = Some(SetAside {
@@ -294,7 +294,7 @@ pub(super) fn clear_way(store: &FileStore, to: &str) -> Result<Option<SetAside>,
             .stat(&path)
             .is_ok_and(|meta| meta.kind != Kind::Directory);
         if in_the_way {
-            let name = free_name(store, dir, &[]);
+            let name = free_name(store, dir, &HashSet::new());
             let why = "a directory of items belongs where it was".to_owned();
             set_aside(store, dir, &format!("corrupt/{name}"), &why)?;
             return Ok(Some(SetAside {
@@ -346,7 +346,7 @@ pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
 }
 
 /// A name in `corrupt/` for a file, as near to its own as is free.
-pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) -> String {
+pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String>) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     // Room for a number and for `.why.json`: in a drop box names can be as long as they come.
     let mut end = file.len().min(NAME_BYTES_MAX);
@@ -356,7 +356,7 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) ->
     let file = &file[..end];
     let taken = |name: &str| {
         let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
-        there.is_ok() || promised.iter().any(|known| known.name == name)
+        there.is_ok() || promised.contains(name)
     };
     let mut name = file.to_owned();
     let mut copy = 1_u64;

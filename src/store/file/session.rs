@@ -62,6 +62,8 @@ pub(super) struct FileSession<'a> {
     notices: Merged,
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
+    /// The names in `corrupt/` that are promised to files.
+    names_aside: HashSet<String>,
     foreign_seen: HashSet<String>,
     /// How far the drop boxes have been looked at.
     boxes: HashMap<DestName, intake::BoxCursor>,
@@ -106,6 +108,7 @@ impl<'a> FileSession<'a> {
             notices: replayed.notices,
             claimed_at: replayed.claimed_at,
             met: Met::default(),
+            names_aside: HashSet::new(),
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
             unusable: HashSet::new(),
@@ -255,6 +258,7 @@ impl<'a> FileSession<'a> {
             let destination = file.from.split('/').nth(1).unwrap_or_default();
             let notices = self.corrupt_notices(&file.name, destination);
             self.tell_of(notices)?;
+            self.names_aside.insert(file.name.clone());
             self.met.set_aside.push(file);
         }
         Ok(())
@@ -447,7 +451,7 @@ impl<'a> FileSession<'a> {
         destination: &str,
         why: &str,
     ) -> Result<(), StoreError> {
-        let name = replay::free_name(self.store, like, &self.met.set_aside);
+        let name = replay::free_name(self.store, like, &self.names_aside);
         let notices = self.corrupt_notices(&name, destination);
         self.record(
             MoveRecord {
@@ -461,6 +465,7 @@ impl<'a> FileSession<'a> {
             },
             None,
         )?;
+        self.names_aside.insert(name.clone());
         self.met.set_aside.push(SetAside {
             from: from.to_owned(),
             name,

@@ -47,7 +47,8 @@ impl FileSession<'_> {
         };
         self.unusable.insert(destination.clone());
         let why = format!("{error}; nothing is sent to `{destination}`");
-        self.met.foreign.push(why);
+        // Before single files, of which there may be many.
+        self.met.foreign.insert(0, why);
         false
     }
 
