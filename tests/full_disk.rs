@@ -7,6 +7,7 @@
 //! be had the test says so and is done.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::print_stdout, reason = "it says what it leaves out")]
 
 mod common;
 mod support;
@@ -31,6 +32,7 @@ use tickpost::model::event::{Event, EventKind};
 use tickpost::model::item::Item;
 use tickpost::model::notice::Notice;
 use tickpost::model::state::State;
+use tickpost::store::disk::Disk;
 use tickpost::store::file::FileStore;
 use tickpost::store::{Decision, Interrupted, Store};
 use uuid::Uuid;
@@ -119,7 +121,7 @@ fn full_disk(errno: Errno, frees: bool) -> Full {
         frees,
         calls: Rc::default(),
     };
-    let store = FileStore::open_on(Arc::new(Gated(disk.clone())), &root, true).unwrap();
+    let store = store_on(Gated(disk.clone()), &root);
     for n in 1..=4 {
         store.accept(envelope(n), accepted()).unwrap();
     }
@@ -128,6 +130,10 @@ fn full_disk(errno: Errno, frees: bool) -> Full {
         disk,
         store,
     }
+}
+
+fn store_on(disk: impl Disk + 'static, root: &Path) -> FileStore {
+    FileStore::open_on(Arc::new(disk), root, true).unwrap()
 }
 
 impl Full {

@@ -5,6 +5,7 @@
 //! `tests/file_store.rs`; here are the rest, the many, and what means harm.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::print_stdout, reason = "it says how long what took")]
 
 #[path = "support/bench.rs"]
 mod bench;

@@ -318,9 +318,11 @@ impl FileStore {
         let target = self.path(relative);
         let name = relative.replace('/', "_");
         let temporary = self.temporary(&name, |path| self.disk.create(path, bytes, None))?;
-        self.disk
-            .replace(&temporary, &target)
-            .map_err(|source| io_error("rename", &target, source))
+        self.disk.replace(&temporary, &target).map_err(|source| {
+            // If it stays, it is removed after a day.
+            drop(self.disk.unlink(&temporary));
+            io_error("rename", &target, source)
+        })
     }
 
     /// Sets an item file's time: the hint at when its turn comes.
@@ -498,9 +500,7 @@ impl Store for FileStore {
         match self.read_json(&format!("destinations/{destination}.json")) {
             Ok(memory) => Ok(memory.unwrap_or_default()),
             // It costs its own destination some needless attempts, and no other anything.
-            Err(StoreError::Io { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
+            Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => {
                 Ok(Memory::default())
             }
             Err(error) => Err(error),
@@ -513,7 +513,10 @@ impl Store for FileStore {
         if self.disk.stat(&self.path(&relative)).is_err() {
             return Ok(None);
         }
-        let hold = self.read_json(&relative)?;
+        let hold = match self.read_json(&relative) {
+            Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => None,
+            other => other?,
+        };
         Ok(Some(hold.unwrap_or_else(|| DestinationHold {
             at: UnixMs(0),
             by: "unknown".to_owned(),

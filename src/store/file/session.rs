@@ -793,7 +793,20 @@ impl Session for FileSession<'_> {
                 source,
             })?;
             let relative = format!("destinations/{destination}.json");
-            session.with_room(|session| session.store.write_whole(&relative, &json))
+            match session.with_room(|session| session.store.write_whole(&relative, &json)) {
+                // Something else stands there: its destination is not remembered, which costs it
+                // some attempts, and no other anything.
+                Err(StoreError::Io {
+                    op: "rename",
+                    source,
+                    ..
+                }) if !replay::is_of_the_disk(&source) => {
+                    let why = format!("cannot replace it: {source}; it was left as it is");
+                    session.foreign(&relative, &why);
+                    Ok(())
+                }
+                other => other,
+            }
         })
     }
 
