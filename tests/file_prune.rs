@@ -596,6 +596,10 @@ impl Disk for MortalDisk {
         self.write("set_mtime", path)?;
         QuickDisk.set_mtime(path, mtime)
     }
+    fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        self.write("reserve_file", path)?;
+        QuickDisk.reserve_file(path, bytes)
+    }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.write("rename", to)?;
         QuickDisk.rename(from, to)

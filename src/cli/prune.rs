@@ -10,7 +10,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::engine;
 use crate::entropy;
 use crate::model::tombstone::Tombstone;
-use crate::store::{Owner, Pruned, SetAside, Store};
+use crate::store::{Owner, Pruned, Store};
 
 /// So many items go between two looks at how far it is.
 const STEP_ITEMS: usize = 4096;
@@ -72,15 +72,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         all.tombstone_files += step.tombstone_files;
         left = step.left;
     }
-    let met = session.met();
-    let aside = |file: &SetAside| {
-        format!(
-            "{} was set aside as corrupt/{}: {}",
-            file.from, file.name, file.why
-        )
-    };
-    let warnings = met.set_aside.iter().map(aside);
-    for warning in warnings.chain(met.foreign.iter().cloned()) {
+    for warning in session.met().warnings() {
         context.out.warn(&output::plain(&warning));
     }
     session.close(now, None)?;

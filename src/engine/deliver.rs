@@ -121,7 +121,10 @@ impl Tick<'_, '_> {
             return Some(StoppedBy::Limit);
         }
         let spent_ms = self.engine.clock.steady_ms().saturating_sub(begun_ms);
-        (spent_ms >= self.max_runtime_ms()).then_some(StoppedBy::MaxRuntime)
+        if spent_ms >= self.max_runtime_ms() {
+            return Some(StoppedBy::MaxRuntime);
+        }
+        self.session.tight().map(|_| StoppedBy::NoRoom)
     }
 
     pub(super) fn max_runtime_ms(&self) -> u64 {

@@ -40,7 +40,7 @@ use crate::model::item::Item;
 use crate::model::notice::Notice;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{Owner, Session, SetAside, Store, StoreError};
+use crate::store::{Owner, Session, Store, StoreError};
 use crate::transport::Transport;
 
 /// How many items past retention one tick looks at, at most: pruning is what a tick does with the
@@ -87,9 +87,6 @@ pub struct Engine<'a> {
     /// Is told of every attempt.
     pub watch: &'a mut dyn FnMut(&AttemptLine),
 }
-
-/// How many files that were set aside are named.
-const ASIDE_NAMED_MAX: usize = 100;
 
 impl Engine<'_> {
     /// Makes one pass.
@@ -153,9 +150,11 @@ impl Tick<'_, '_> {
     fn run(mut self) -> Result<Report, StoreError> {
         let begun_ms = self.engine.clock.steady_ms();
         self.recover()?;
-        self.take_in(begun_ms)?;
-        self.open_lanes()?;
-        self.wake()?;
+        if self.session.tight().is_none() {
+            self.take_in(begun_ms)?;
+            self.open_lanes()?;
+            self.wake()?;
+        }
         self.deliver(begun_ms)?;
         self.deliver_news(begun_ms)?;
         self.expire_suspended()?;
@@ -200,12 +199,14 @@ impl Tick<'_, '_> {
     /// Deletes a bounded number of what is past retention, if there is time for it, and nothing
     /// at all by a clock that is not to be trusted.
     fn prune(&mut self, begun_ms: u64) -> Result<(), StoreError> {
-        if self.trust.is_suspect() || self.report.stopped_by != StoppedBy::Done {
+        // Where there is no room, this is what makes some.
+        let goes_on = |cause| matches!(cause, StoppedBy::Done | StoppedBy::NoRoom);
+        if self.trust.is_suspect() || !goes_on(self.report.stopped_by) {
             return Ok(());
         }
         let now = self.now();
         let mut looks = 0;
-        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none() {
+        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none_or(goes_on) {
             let step = PRUNE_STEP_ITEMS.min(PRUNE_ITEMS_MAX - looks);
             let retention = &self.engine.config.retention;
             let pruned = self.session.prune(retention, now, step)?;
@@ -233,20 +234,7 @@ impl Tick<'_, '_> {
         }
         let met = self.session.met();
         self.report.corrupt = met.set_aside.len() as u64;
-        let aside = |file: &SetAside| {
-            format!(
-                "{} was set aside as corrupt/{}: {}",
-                file.from, file.name, file.why
-            )
-        };
-        let first = met.set_aside.iter().take(ASIDE_NAMED_MAX);
-        self.report.warnings.extend(first.map(aside));
-        if let Some(more @ 1..) = met.set_aside.len().checked_sub(ASIDE_NAMED_MAX) {
-            self.report
-                .warnings
-                .push(format!("{more} more files were set aside in corrupt/"));
-        }
-        self.report.warnings.extend(met.foreign.iter().cloned());
+        self.report.warnings.extend(met.warnings());
         self.report
             .warnings
             .extend(std::mem::take(&mut self.untold).warnings());
@@ -256,6 +244,10 @@ impl Tick<'_, '_> {
                 format!("{why}; nothing expires and no key window counts as open in this tick")
             }));
         let clock = self.engine.clock;
+        self.report.no_room = self.session.tight();
+        if self.report.no_room.is_some() && self.report.stopped_by == StoppedBy::Done {
+            self.report.stopped_by = StoppedBy::NoRoom;
+        }
         self.report.ended_at = now;
         self.report.ms = clock.steady_ms().saturating_sub(begun_ms);
         if let Some((id, up_ms)) = clock.boot() {

@@ -199,6 +199,14 @@ pub trait Disk {
     /// The system's error.
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()>;
 
+    /// Makes a new file of so many bytes, all of them set aside on the disk. Not synced.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; above all that the disk is full. What was begun is removed again as
+    /// far as that is possible.
+    fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()>;
+
     /// Renames, and never replaces a file. Not synced.
     ///
     /// # Errors

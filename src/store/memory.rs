@@ -449,6 +449,11 @@ impl MemorySession<'_> {
 }
 
 impl Session for MemorySession<'_> {
+    /// Memory is never full.
+    fn tight(&self) -> Option<super::disk::Room> {
+        None
+    }
+
     /// Nothing runs beside a session in memory.
     fn accepted_meanwhile(&mut self) -> Result<Vec<DestName>, StoreError> {
         Ok(Vec::new())

@@ -95,6 +95,15 @@ pub enum StoreError {
         /// The newest format that this build knows.
         supported: u32,
     },
+    /// A whole record of the journal is none that this build knows. Nothing was changed. Exit
+    /// code 78.
+    #[error("{} holds a record that this build does not know: {why}", path.display())]
+    JournalTooNew {
+        /// The journal's file.
+        path: PathBuf,
+        /// What is not known.
+        why: String,
+    },
     /// The spool's own file cannot be understood. Exit code 78.
     #[error("{} is not a spool's description: {why}", path.display())]
     BadSpoolFile {
@@ -739,6 +748,35 @@ pub struct Met {
     pub foreign: Vec<String>,
 }
 
+impl Met {
+    /// What a person is told of it, one line each. Of very many files of a kind the first are
+    /// named, and how many more there are: a spool full of damage must not fill a mailbox.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let aside = |file: &SetAside| {
+            format!(
+                "{} was set aside as corrupt/{}: {}",
+                file.from, file.name, file.why
+            )
+        };
+        let named = self.set_aside.iter().take(NAMED_MAX).map(aside);
+        let mut lines: Vec<String> = named.collect();
+        if let Some(more @ 1..) = self.set_aside.len().checked_sub(NAMED_MAX) {
+            lines.push(format!("{more} more files were set aside in corrupt/"));
+        }
+        lines.extend(self.foreign.iter().take(NAMED_MAX).cloned());
+        if let Some(more @ 1..) = self.foreign.len().checked_sub(NAMED_MAX) {
+            lines.push(format!(
+                "{more} more files do not belong where they are; they were left"
+            ));
+        }
+        lines
+    }
+}
+
+/// How many files of a kind [`Met::warnings`] names.
+const NAMED_MAX: usize = 100;
+
 /// What pruning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -932,6 +970,10 @@ pub trait Session {
 
     /// What was met so far.
     fn met(&self) -> &Met;
+
+    /// The room that there was when there was too little of it: such a session claims nothing,
+    /// and whoever owns it takes nothing in. `None` while there is enough.
+    fn tight(&self) -> Option<disk::Room>;
 
     /// Accepts the notices, makes everything durable, writes `line` into the log of ticks, and
     /// gives the lock up. Items that are still claimed stay as they are.

@@ -275,6 +275,18 @@ impl Disk for RealDisk {
         )?)
     }
 
+    fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        make_file(path, |file| {
+            match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    io::copy(&mut io::repeat(0).take(bytes), file).map(drop)
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
