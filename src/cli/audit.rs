@@ -1,0 +1,245 @@
+//! `audit`: whether everything that was ever accepted is in one place, or pruned.
+
+use std::sync::atomic::AtomicBool;
+
+use serde_json::json;
+
+use super::exit::CliError;
+use super::output::{self, style_of};
+use super::table::{Cell, Column, Table};
+use super::tick::patiently;
+use super::{Context, times, whoami};
+use crate::clock::{Clock as _, SystemClock};
+use crate::engine;
+use crate::entropy;
+use crate::model::ledger::Listed;
+use crate::model::state::State;
+use crate::model::time::UnixMs;
+use crate::store::audit::{Audit, Doubled};
+use crate::store::{Owner, Store};
+
+const SUMS: [Column; 2] = [Column::new("", 0), Column::new("items", 0)];
+
+const REQUESTERS: [Column; 7] = [
+    Column::text("destination", 0),
+    Column::text("requester", 0),
+    Column::new("accepted", 1),
+    Column::new("in a state", 3),
+    Column::new("corrupt", 4),
+    Column::new("pruned", 5),
+    Column::new("missing", 2),
+];
+
+const MISSING: [Column; 4] = [
+    Column::new("missing", 0),
+    Column::text("destination", 1),
+    Column::text("requester", 2),
+    Column::new("accepted", 3),
+];
+
+const AFTER_HELP: &str = "\
+Every id that was accepted stands in a ledger, log/accepted-DAY.jsonl. An audit looks for each: in \
+the five states, in corrupt/, among the tombstones of what was pruned. Exit codes: 0 everything is \
+in one place, 1 an item is missing or in two places, 75 a tick runs for longer than --wait.
+
+Example:
+  tickpost audit
+    nothing is missing, and nothing is in two places
+  tickpost --json audit --wait 5
+    {\"at\":\"…\",\"accepted\":1,…,\"missing\":[],\"doubled\":[],…}";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct AuditArgs {
+    /// Wait so many seconds for a running tick
+    #[arg(long, value_name = "SECS", default_value_t = 60)]
+    wait: u64,
+}
+
+pub(super) fn run(context: &Context, arguments: &AuditArgs) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let store = context.store(&config)?;
+    let clock = SystemClock::new();
+    let who = format!("{}, process {}", whoami(), std::process::id());
+    let owner = || Owner {
+        who: &who,
+        now: clock.now(),
+        told_of_corrupt: config.notify.told_of_corrupt(),
+        told_in_text: &config.notify.in_text,
+    };
+    let mut session = patiently(
+        arguments.wait.saturating_mul(1000),
+        &AtomicBool::new(false),
+        || store.lock(&owner()),
+    )?;
+    let now = clock.now();
+    let suspect = engine::clock_suspicion(&store, &clock)?.is_some();
+    // What a dead tick was sending is recorded by whoever owns the lock next.
+    engine::recover(
+        session.as_mut(),
+        &store,
+        &config,
+        &mut entropy::jitter,
+        now,
+        suspect,
+        |_, _, _| {},
+    )?;
+    let audit = session.audit()?;
+    session.close(now, None)?;
+    if context.out.json {
+        context.out.json(&picture(&audit, now))?;
+    } else {
+        print(context, &audit)?;
+    }
+    if audit.is_clean() {
+        Ok(())
+    } else {
+        Err(CliError::Said(1).into())
+    }
+}
+
+/// The answer of `--json`.
+fn picture(audit: &Audit, now: UnixMs) -> serde_json::Value {
+    let doubled = |doubled: &Doubled| json!({"request_id": doubled.request_id, "files": doubled.places});
+    let by = audit.by.iter().map(|((destination, principal), share)| {
+        json!({
+            "destination": destination,
+            "principal": principal,
+            "accepted": share.accepted,
+            "in_place": share.in_place,
+            "pruned": share.pruned,
+            "corrupt": share.corrupt,
+            "missing": share.missing,
+        })
+    });
+    let count = |state: State| audit.states.get(&state).copied().unwrap_or(0);
+    let states = State::ALL.map(|state| (state.to_string(), json!(count(state))));
+    json!({
+        "at": now,
+        "accepted": audit.accepted,
+        "in_place": audit.in_place(),
+        "states": serde_json::Map::from_iter(states),
+        "pruned": audit.pruned,
+        "corrupt": audit.corrupt,
+        "unlisted": audit.unlisted,
+        "unreadable_lines": audit.unreadable_lines,
+        "missing": audit.missing,
+        "doubled": audit.doubled.iter().map(doubled).collect::<Vec<_>>(),
+        "by": by.collect::<Vec<_>>(),
+    })
+}
+
+fn print(context: &Context, audit: &Audit) -> anyhow::Result<()> {
+    let out = context.out;
+    out.line(&format!("spool {}", context.whole_root()))?;
+    out.table(&sums(audit))?;
+    if audit.by.len() > 1 || !audit.is_clean() {
+        let mut table = Table::new(&REQUESTERS);
+        for ((destination, principal), share) in &audit.by {
+            table.row(vec![
+                Cell::new(destination.as_str()),
+                Cell::new(principal.as_deref().unwrap_or_default()),
+                Cell::new(share.accepted.to_string()),
+                Cell::new(share.in_place.to_string()),
+                Cell::new(share.corrupt.to_string()),
+                Cell::new(share.pruned.to_string()),
+                Cell::new(share.missing.to_string()),
+            ]);
+        }
+        out.line("")?;
+        out.table(&table)?;
+        out.line("")?;
+    }
+    if audit.unlisted > 0 {
+        out.line(&format!(
+            "{} in no ledger: accepted before there were ledgers, or listed in one that is past retention, or the line was lost with the power, with a process that died or on a full disk",
+            verb(audit.unlisted, "item is", "items are")
+        ))?;
+    }
+    if audit.unreadable_lines > 0 {
+        out.line(&format!(
+            "{} of the ledgers cannot be read: what a loss of power leaves",
+            verb(audit.unreadable_lines, "line", "lines")
+        ))?;
+    }
+    print_missing(context, &audit.missing)?;
+    for doubled in &audit.doubled {
+        out.line(&output::plain(&in_places(doubled)))?;
+        for place in &doubled.places {
+            out.line(&format!("  {place}"))?;
+        }
+    }
+    if !audit.doubled.is_empty() {
+        out.line("no move leaves an item in two places: something else copied or renamed a file. Let no tick run (`tickpost hold --destination DEST`), compare the files, and take the one out of the spool that says less; where only one of them tells of an attempt, that is the one to keep")?;
+    }
+    if audit.is_clean() {
+        out.line("nothing is missing, and nothing is in two places")?;
+    }
+    Ok(())
+}
+
+fn verb(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn sums(audit: &Audit) -> Table {
+    let mut table = Table::untitled(&SUMS);
+    table.row(vec![
+        Cell::new("accepted"),
+        Cell::new(audit.accepted.to_string()),
+    ]);
+    for state in State::ALL {
+        let items = audit.states.get(&state).copied().unwrap_or(0);
+        let cell = Cell::new(items.to_string());
+        let styled = Cell::styled(items.to_string(), style_of(state));
+        table.row(vec![
+            Cell::new(state.to_string()),
+            if items == 0 { cell } else { styled },
+        ]);
+    }
+    for (name, items) in [
+        ("corrupt", audit.corrupt),
+        ("pruned", audit.pruned),
+        ("missing", audit.missing.len() as u64),
+        ("in two places", audit.doubled.len() as u64),
+        ("in no ledger", audit.unlisted),
+    ] {
+        table.row(vec![Cell::new(name), Cell::new(items.to_string())]);
+    }
+    table
+}
+
+fn print_missing(context: &Context, missing: &[Listed]) -> anyhow::Result<()> {
+    let out = context.out;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&MISSING);
+    for listed in missing {
+        table.row(vec![
+            Cell::new(listed.request_id.to_string()),
+            Cell::new(listed.destination.as_str()),
+            Cell::new(listed.principal.as_deref().unwrap_or_default()),
+            Cell::new(times::local(listed.at)),
+        ]);
+    }
+    out.table(&table)?;
+    out.line("missing: accepted, and in no state, not in corrupt/, and not pruned. No command deletes such an item: look for ID.jsonl in lost+found, in a backup and wherever the spool was copied to; whether it was sent only its receiver can tell. What is still needed is enqueued anew")
+}
+
+fn in_places(doubled: &Doubled) -> String {
+    let of = doubled.listed.as_ref().map_or(String::new(), |listed| {
+        let requester = listed.principal.as_ref();
+        format!(
+            ", to {}{}, accepted {}",
+            listed.destination,
+            requester.map_or(String::new(), |name| format!(" for {name}")),
+            times::local(listed.at)
+        )
+    });
+    format!(
+        "{} is in {} places{of}:",
+        doubled.request_id,
+        doubled.places.len()
+    )
+}
