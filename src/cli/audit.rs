@@ -1,8 +1,9 @@
 //! `audit`: whether everything that was ever accepted is in one place, or pruned.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::exit::CliError;
 use super::output::{self, style_of};
@@ -12,6 +13,7 @@ use super::{Context, times, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::engine;
 use crate::entropy;
+use crate::model::ids::{DestName, RequestId};
 use crate::model::ledger::Listed;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
@@ -87,7 +89,7 @@ pub(super) fn run(context: &Context, arguments: &AuditArgs) -> anyhow::Result<()
     let audit = session.audit()?;
     session.close(now, None)?;
     if context.out.json {
-        context.out.json(&picture(&audit, now))?;
+        context.out.json(&Picture::of(&audit, now))?;
     } else {
         print(context, &audit)?;
     }
@@ -98,35 +100,73 @@ pub(super) fn run(context: &Context, arguments: &AuditArgs) -> anyhow::Result<()
     }
 }
 
-/// The answer of `--json`.
-fn picture(audit: &Audit, now: UnixMs) -> serde_json::Value {
-    let doubled = |doubled: &Doubled| json!({"request_id": doubled.request_id, "files": doubled.places});
-    let by = audit.by.iter().map(|((destination, principal), share)| {
-        json!({
-            "destination": destination,
-            "principal": principal,
-            "accepted": share.accepted,
-            "in_place": share.in_place,
-            "pruned": share.pruned,
-            "corrupt": share.corrupt,
-            "missing": share.missing,
-        })
-    });
-    let count = |state: State| audit.states.get(&state).copied().unwrap_or(0);
-    let states = State::ALL.map(|state| (state.to_string(), json!(count(state))));
-    json!({
-        "at": now,
-        "accepted": audit.accepted,
-        "in_place": audit.in_place(),
-        "states": serde_json::Map::from_iter(states),
-        "pruned": audit.pruned,
-        "corrupt": audit.corrupt,
-        "unlisted": audit.unlisted,
-        "unreadable_lines": audit.unreadable_lines,
-        "missing": audit.missing,
-        "doubled": audit.doubled.iter().map(doubled).collect::<Vec<_>>(),
-        "by": by.collect::<Vec<_>>(),
-    })
+/// The answer of `--json`, in the order of its fields.
+#[derive(Serialize)]
+struct Picture<'a> {
+    at: UnixMs,
+    accepted: u64,
+    in_place: u64,
+    states: BTreeMap<State, u64>,
+    pruned: u64,
+    corrupt: u64,
+    unlisted: u64,
+    unreadable_lines: u64,
+    missing: &'a [Listed],
+    doubled: Vec<InPlaces<'a>>,
+    by: Vec<ByRequester<'a>>,
+}
+
+#[derive(Serialize)]
+struct InPlaces<'a> {
+    request_id: RequestId,
+    files: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ByRequester<'a> {
+    destination: &'a DestName,
+    principal: Option<&'a str>,
+    accepted: u64,
+    in_place: u64,
+    pruned: u64,
+    corrupt: u64,
+    missing: u64,
+}
+
+impl<'a> Picture<'a> {
+    fn of(audit: &'a Audit, now: UnixMs) -> Self {
+        let in_places = |doubled: &'a Doubled| InPlaces {
+            request_id: doubled.request_id,
+            files: &doubled.places,
+        };
+        let by = audit.by.iter();
+        let by = by.map(|((destination, principal), share)| ByRequester {
+            destination,
+            principal: principal.as_deref(),
+            accepted: share.accepted,
+            in_place: share.in_place,
+            pruned: share.pruned,
+            corrupt: share.corrupt,
+            missing: share.missing,
+        });
+        Self {
+            at: now,
+            accepted: audit.accepted,
+            in_place: audit.in_place(),
+            states: State::ALL.map(|state| (state, count(audit, state))).into(),
+            pruned: audit.pruned,
+            corrupt: audit.corrupt,
+            unlisted: audit.unlisted,
+            unreadable_lines: audit.unreadable_lines,
+            missing: &audit.missing,
+            doubled: audit.doubled.iter().map(in_places).collect(),
+            by: by.collect(),
+        }
+    }
+}
+
+fn count(audit: &Audit, state: State) -> u64 {
+    audit.states.get(&state).copied().unwrap_or(0)
 }
 
 fn print(context: &Context, audit: &Audit) -> anyhow::Result<()> {
@@ -189,7 +229,7 @@ fn sums(audit: &Audit) -> Table {
         Cell::new(audit.accepted.to_string()),
     ]);
     for state in State::ALL {
-        let items = audit.states.get(&state).copied().unwrap_or(0);
+        let items = count(audit, state);
         let cell = Cell::new(items.to_string());
         let styled = Cell::styled(items.to_string(), style_of(state));
         table.row(vec![
