@@ -220,7 +220,86 @@ fn set_aside_id(name: &str) -> Option<RequestId> {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::super::super::{Limits, Offer, Store as _};
     use super::*;
+    use crate::model::envelope::{Envelope, Request, Requester, VERSION, sha256_hex};
+    use crate::model::event::{Event, EventKind};
+    use crate::model::time::UnixMs;
+
+    const NOW: UnixMs = UnixMs(1_795_966_830_000);
+
+    fn id(n: u128) -> RequestId {
+        RequestId(uuid::Uuid::from_u128(n + 1))
+    }
+
+    /// However few ids fit into memory, the figures are the same, and no id is told of twice.
+    #[test]
+    fn slices_add_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("spool");
+        FileStore::init(&root, "", uuid::Uuid::nil(), NOW).unwrap();
+        let store = FileStore::open(&root, true).unwrap();
+        let offers = (0..300).map(|n| Offer {
+            envelope: Envelope {
+                v: VERSION,
+                request_id: id(n),
+                destination: if n % 3 == 0 { "a" } else { "b" }.parse().unwrap(),
+                enqueued_at: NOW,
+                request: Request {
+                    method: "POST".to_owned(),
+                    path: String::new(),
+                    query: vec![],
+                    headers: vec![],
+                    content_type: None,
+                    body: None,
+                    body_sha256: sha256_hex(b""),
+                },
+                requester: Requester::default(),
+                notify: vec![],
+                labels: std::collections::BTreeMap::new(),
+                key: None,
+                retry_of: None,
+                not_before: None,
+                not_after: None,
+                notice: false,
+            },
+            accepted: Event::new(EventKind::Accepted, NOW, State::Pending),
+            own_id: false,
+            body: None,
+        });
+        let mut answers = Vec::new();
+        store
+            .accept_all(offers.collect(), &Limits::NONE, &mut answers)
+            .unwrap();
+        let at = |n: u128, state: &str| {
+            let name = if n % 3 == 0 { "a" } else { "b" };
+            root.join(format!("{state}/{name}/{}.jsonl", id(n)))
+        };
+        let dirs = ["held/a", "held/b"].map(|dir| root.join(dir));
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        for n in 0..40 {
+            std::fs::remove_file(at(n, "pending")).unwrap();
+            std::fs::copy(at(n + 40, "pending"), at(n + 40, "held")).unwrap();
+        }
+        let name = root.join(format!("corrupt/{}.jsonl", id(0)));
+        std::fs::write(name, "no item").unwrap();
+        let ledger = root.join(format!("log/accepted-{}.jsonl", NOW.day_name()));
+        let text = std::fs::read_to_string(&ledger).unwrap();
+        let (lines, last) = text.split_at(text.trim_end().rfind('\n').unwrap() - 20);
+        std::fs::write(&ledger, format!("\0\0\nno line\n{lines}\n{last}")).unwrap();
+
+        let want = audit(&store, IDS_MAX).unwrap();
+        assert_eq!((want.accepted, want.unlisted, want.corrupt), (299, 1, 1));
+        assert_eq!((want.missing.len(), want.doubled.len()), (39, 40));
+        assert_eq!(want.unreadable_lines, 4);
+        assert_eq!(want.missing[0].request_id, id(1));
+        assert_eq!(want.doubled[39].places.len(), 2);
+        for ids_max in [1, 7, 299, 300] {
+            assert_eq!(audit(&store, ids_max).unwrap(), want, "{ids_max}");
+        }
+        let whole = Slice { bits: 0, first: 0 };
+        assert_eq!(look(&store, whole, 299).unwrap(), None);
+    }
 
     const ID: &str = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";
 
