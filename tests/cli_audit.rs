@@ -310,6 +310,26 @@ fn an_item_that_was_set_aside_is_no_loss_as_long_as_its_reason_is_there() {
     assert_eq!(audit(&bench, 1)["missing"][0]["request_id"], id.as_str());
 }
 
+/// A person has removed the file and kept its reason, and the name comes again.
+#[test]
+fn a_reason_that_was_kept_is_not_taken_for_that_of_the_next_file() {
+    let bench = shop();
+    bench.tick();
+    let drop_box = bench.spool().join("incoming/shop/order.json");
+    let reason = |text: &str| {
+        fs::write(&drop_box, text).unwrap();
+        assert_eq!(bench.tick()["corrupt"], 1);
+        let aside = bench.spool().join("corrupt/order.json");
+        assert_eq!(fs::read_to_string(&aside).unwrap(), text);
+        fs::remove_file(aside).unwrap();
+        bench.read_json("corrupt/order.json.why.json")["reason"].clone()
+    };
+    let first = reason("{}");
+    let second = reason(r#"{"request":{},"destination":"nowhere"}"#);
+    assert_ne!(first, second);
+    assert_eq!(bench.files("corrupt/"), ["corrupt/order.json.why.json"]);
+}
+
 /// The item beside its tombstone: a pruning that died between the two.
 #[test]
 fn an_item_beside_its_tombstone_counts_once() {
@@ -339,8 +359,18 @@ fn what_a_loss_of_power_does_to_a_ledger_is_no_error() {
     let zeros = |from: usize| [&whole[..from], &vec![0; whole.len() - from][..]].concat();
     let rows: [(&str, Vec<u8>, u64, u64); 7] = [
         ("nothing is left", Vec::new(), 0, 0),
-        ("the last newline is gone", whole[..whole.len() - 1].to_vec(), 3, 0),
-        ("the last line is cut", whole[..2 * line + 60].to_vec(), 2, 1),
+        (
+            "the last newline is gone",
+            whole[..whole.len() - 1].to_vec(),
+            3,
+            0,
+        ),
+        (
+            "the last line is cut",
+            whole[..2 * line + 60].to_vec(),
+            2,
+            1,
+        ),
         ("cut after a line", whole[..2 * line].to_vec(), 2, 0),
         ("the end is zeros", zeros(line + 30), 1, 1),
         ("all of it is zeros", zeros(0), 0, 1),
@@ -364,7 +394,11 @@ fn what_a_loss_of_power_does_to_a_ledger_is_no_error() {
         let joined = what == "the last newline is gone";
         let listed = if joined { 3 } else { listed + 1 };
         assert_eq!(said["accepted"], listed, "{what}");
-        assert_eq!(said["unreadable_lines"], u64::from(cut || unreadable > 0), "{what}");
+        assert_eq!(
+            said["unreadable_lines"],
+            u64::from(cut || unreadable > 0),
+            "{what}"
+        );
         bench.run(&["cancel", &next]).ok();
         fs::remove_file(bench.spool().join(bench.place_of_item(&next))).unwrap();
         let missing = audit(&bench, 1)["missing"].clone();

@@ -40,9 +40,11 @@ const MISSING: [Column; 4] = [
 ];
 
 const AFTER_HELP: &str = "\
-Every id that was accepted stands in a ledger, log/accepted-DAY.jsonl. An audit looks for each: in \
-the five states, in corrupt/, among the tombstones of what was pruned. Exit codes: 0 everything is \
-in one place, 1 an item is missing or in two places, 75 a tick runs for longer than --wait.
+Every id that was accepted stands in a ledger, log/accepted-DAY.jsonl. An audit looks for each in \
+the five states, in corrupt/, and among the tombstones of what was pruned.
+
+Exit codes: 0 every item is in one place or pruned, 1 one is missing or in two places, 75 a tick \
+ran for longer than --wait.
 
 Example:
   tickpost audit

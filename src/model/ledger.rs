@@ -162,7 +162,10 @@ mod tests {
         }
         for start in 1..line.len() {
             let piece = Line::of(&line[start..]);
-            assert_eq!((piece.listed(), piece.id(), piece.is_torn()), (None, None, true));
+            assert_eq!(
+                (piece.listed(), piece.id(), piece.is_torn()),
+                (None, None, true)
+            );
         }
         let mut zeros = line.clone();
         zeros[60..70].fill(0);

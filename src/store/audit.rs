@@ -95,7 +95,8 @@ impl Audit {
             sum.corrupt += share.corrupt;
             sum.missing += share.missing;
         }
-        self.missing.sort_by_key(|listed| (listed.at, listed.request_id));
+        self.missing
+            .sort_by_key(|listed| (listed.at, listed.request_id));
         self.doubled.sort_by_key(|doubled| doubled.request_id);
     }
 }

@@ -70,7 +70,11 @@ pub(super) fn audit(store: &FileStore, ids_max: usize) -> Result<Audit, StoreErr
     let mut slices = Slice::all(ledger::bytes(store)? / LINE_BYTES_MIN, ids_max);
     while let Some(slice) = slices.pop() {
         let halves = slice.halves();
-        let most = if halves.is_some() { ids_max } else { usize::MAX };
+        let most = if halves.is_some() {
+            ids_max
+        } else {
+            usize::MAX
+        };
         match (look(store, slice, most)?, halves) {
             (Some(found), _) => audit.add(found),
             (None, halves) => slices.extend(halves.into_iter().flatten()),
@@ -276,7 +280,8 @@ mod tests {
             root.join(format!("{state}/{name}/{}.jsonl", id(n)))
         };
         let dirs = ["held/a", "held/b"].map(|dir| root.join(dir));
-        dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        dirs.iter()
+            .for_each(|dir| std::fs::create_dir(dir).unwrap());
         for n in 0..40 {
             std::fs::remove_file(at(n, "pending")).unwrap();
             std::fs::copy(at(n + 40, "pending"), at(n + 40, "held")).unwrap();
@@ -332,7 +337,14 @@ mod tests {
             assert_eq!(set_aside_id(&format!("{ID}{end}")), id, "{end}");
         }
         // A drop has the name that its producer chose.
-        for end in ["", ".json", ".jsonl.json", ".json.why.json", ".jsonl.x", ".jsonl."] {
+        for end in [
+            "",
+            ".json",
+            ".jsonl.json",
+            ".json.why.json",
+            ".jsonl.x",
+            ".jsonl.",
+        ] {
             assert_eq!(set_aside_id(&format!("{ID}{end}")), None, "{end}");
         }
     }

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use super::super::disk::Kind;
 use super::super::StoreError;
+use super::super::disk::Kind;
 use super::FileStore;
 use super::journal::io_error;
 use crate::model::time::UnixMs;
