@@ -99,7 +99,7 @@ impl Spool {
 fn offers(count: u64) -> Vec<Offer> {
     let offer = |n: u64| {
         let mut envelope = envelope(n);
-        envelope.destination = dest(if n % 2 == 0 { "a" } else { "b" });
+        envelope.destination = dest(if n.is_multiple_of(2) { "a" } else { "b" });
         Offer {
             envelope,
             accepted: accepted(),

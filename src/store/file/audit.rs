@@ -236,6 +236,10 @@ mod tests {
         RequestId(uuid::Uuid::from_u128(n + 1))
     }
 
+    fn name(n: u128) -> &'static str {
+        if n.is_multiple_of(3) { "a" } else { "b" }
+    }
+
     /// However few ids fit into memory, the figures are the same, and no id is told of twice.
     #[test]
     fn slices_add_up() {
@@ -247,7 +251,7 @@ mod tests {
             envelope: Envelope {
                 v: VERSION,
                 request_id: id(n),
-                destination: if n % 3 == 0 { "a" } else { "b" }.parse().unwrap(),
+                destination: name(n).parse().unwrap(),
                 enqueued_at: NOW,
                 request: Request {
                     method: "POST".to_owned(),
@@ -276,18 +280,17 @@ mod tests {
             .accept_all(offers.collect(), &Limits::NONE, &mut answers)
             .unwrap();
         let at = |n: u128, state: &str| {
-            let name = if n % 3 == 0 { "a" } else { "b" };
-            root.join(format!("{state}/{name}/{}.jsonl", id(n)))
+            root.join(format!("{state}/{}/{}.jsonl", name(n), id(n)))
         };
-        let dirs = ["held/a", "held/b"].map(|dir| root.join(dir));
-        dirs.iter()
-            .for_each(|dir| std::fs::create_dir(dir).unwrap());
+        for dir in ["held/a", "held/b"] {
+            std::fs::create_dir(root.join(dir)).unwrap();
+        }
         for n in 0..40 {
             std::fs::remove_file(at(n, "pending")).unwrap();
             std::fs::copy(at(n + 40, "pending"), at(n + 40, "held")).unwrap();
         }
-        let name = root.join(format!("corrupt/{}.jsonl", id(0)));
-        std::fs::write(name, "no item").unwrap();
+        let aside = root.join(format!("corrupt/{}.jsonl", id(0)));
+        std::fs::write(aside, "no item").unwrap();
         let ledger = root.join(format!("log/accepted-{}.jsonl", NOW.day_name()));
         let text = std::fs::read_to_string(&ledger).unwrap();
         let (lines, last) = text.split_at(text.trim_end().rfind('\n').unwrap() - 20);
