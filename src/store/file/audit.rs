@@ -279,9 +279,7 @@ mod tests {
         store
             .accept_all(offers.collect(), &Limits::NONE, &mut answers)
             .unwrap();
-        let at = |n: u128, state: &str| {
-            root.join(format!("{state}/{}/{}.jsonl", name(n), id(n)))
-        };
+        let at = |n: u128, state: &str| root.join(format!("{state}/{}/{}.jsonl", name(n), id(n)));
         for dir in ["held/a", "held/b"] {
             std::fs::create_dir(root.join(dir)).unwrap();
         }
