@@ -150,6 +150,8 @@ fn counts(items: u64, kept: u64, tombstone_files: u64) -> Pruned {
         items,
         kept,
         tombstone_files,
+        ledger_files: 0,
+        tick_files: 0,
         left: false,
     }
 }

@@ -70,6 +70,8 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         all.items += step.items;
         all.kept += step.kept;
         all.tombstone_files += step.tombstone_files;
+        all.ledger_files += step.ledger_files;
+        all.tick_files += step.tick_files;
         left = step.left;
     }
     for warning in session.met().warnings() {
@@ -93,6 +95,8 @@ fn report(context: &Context, pruned: &Pruned, dry_run: bool) -> anyhow::Result<(
             "pruned": pruned.items,
             "kept": pruned.kept,
             "tombstone_files": pruned.tombstone_files,
+            "ledger_files": pruned.ledger_files,
+            "tick_files": pruned.tick_files,
             "dry_run": dry_run,
         }));
     }
@@ -105,9 +109,15 @@ fn report(context: &Context, pruned: &Pruned, dry_run: bool) -> anyhow::Result<(
         "{} {would}pruned",
         count(pruned.items, "item", "items")
     ))?;
-    if pruned.tombstone_files > 0 {
-        let days = count(pruned.tombstone_files, "day", "days");
-        out.line(&format!("tombstones of {days} {would}forgotten"))?;
+    for (what, files) in [
+        ("ledgers", pruned.ledger_files),
+        ("logs of ticks", pruned.tick_files),
+        ("tombstones", pruned.tombstone_files),
+    ] {
+        if files > 0 {
+            let days = count(files, "day", "days");
+            out.line(&format!("{what} of {days} {would}forgotten"))?;
+        }
     }
     if pruned.kept > 0 {
         let items = count(pruned.kept, "item", "items");

@@ -115,7 +115,7 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
     }
     if status.corrupt > 0 {
         out.line(&format!(
-            "{} in corrupt/, each with its reason beside it in NAME.why.json; when you have dealt with one, remove both",
+            "{} in corrupt/, each with its reason beside it in NAME.why.json; when you have dealt with one, remove it, and keep the reason: `tickpost audit` goes by it",
             status.corrupt
         ))?;
     }

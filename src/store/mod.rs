@@ -11,6 +11,7 @@
 //! 2. An item is in one state at every instant.
 //! 3. After one failed write or sync a session refuses every later write.
 
+pub mod audit;
 pub mod disk;
 pub mod file;
 pub mod memory;
@@ -787,6 +788,10 @@ pub struct Pruned {
     pub kept: u64,
     /// Files of tombstones, a UTC day each, that were themselves past retention.
     pub tombstone_files: u64,
+    /// Ledgers, a UTC day each, past the same retention.
+    pub ledger_files: u64,
+    /// Logs of ticks, a UTC day each, past the same retention.
+    pub tick_files: u64,
     /// There is more; prune again.
     pub left: bool,
 }
@@ -924,8 +929,8 @@ pub trait Session {
     ) -> Result<u64, StoreError>;
 
     /// Deletes what is past retention: confirmed and failed items, each once its tombstone is
-    /// durable, and then old tombstones. At most `items_max` items are looked at. The days of
-    /// the first call of a session hold for all of it.
+    /// durable, then old ledgers and logs of ticks, and then old tombstones. At most `items_max`
+    /// items are looked at. The days of the first call of a session hold for all of it.
     ///
     /// Whoever doubts the clock does not call this.
     ///
@@ -938,6 +943,13 @@ pub trait Session {
         now: UnixMs,
         items_max: usize,
     ) -> Result<Pruned, StoreError>;
+
+    /// Compares what was ever accepted with what is there. Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met: what cannot be looked at is not called missing.
+    fn audit(&mut self) -> Result<audit::Audit, StoreError>;
 
     /// Makes everything that was settled durable and visible in its place.
     ///

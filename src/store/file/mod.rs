@@ -18,10 +18,13 @@
 //! No clock, no choice of state. The caller decides; this makes it durable.
 
 mod accept;
+mod audit;
 mod census;
 pub mod journal;
 mod keys;
 pub mod layout;
+mod ledger;
+mod logs;
 mod reader;
 mod replay;
 mod reserve;

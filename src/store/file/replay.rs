@@ -381,7 +381,10 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
         .create(&path, format!("{note}\n").as_bytes(), None)
     {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        // Of this very move, begun before a crash; or of a file that a person has removed since.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
+        }
         Err(source) => return Err(io_error("write", &path, source)),
     }
     let target = store.path(to);

@@ -8,6 +8,7 @@ mod waiting;
 use std::collections::{HashMap, HashSet};
 use std::io;
 
+use super::super::audit::Audit;
 use super::super::disk::{Kind, Lock, Room};
 use super::super::{
     Claimed, Decision, Dropped, Found, Intake, Interrupted, Limits, Memory, Met, Owner, Pruned,
@@ -16,7 +17,7 @@ use super::super::{
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
 use super::window::Window;
-use super::{FileStore, ITEM_BYTES_MAX, reader, replay, reserve};
+use super::{FileStore, ITEM_BYTES_MAX, audit, reader, replay, reserve};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
@@ -759,6 +760,12 @@ impl Session for FileSession<'_> {
         items_max: usize,
     ) -> Result<Pruned, StoreError> {
         self.guard(|session| session.prune_some(retention, now, items_max))
+    }
+
+    fn audit(&mut self) -> Result<Audit, StoreError> {
+        // What this session has moved must lie in its place.
+        self.guard(Self::flush)?;
+        audit::audit(self.store, audit::IDS_MAX)
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
