@@ -339,16 +339,12 @@ fn ledgers_go_before_the_tombstones_of_what_they_list() {
     );
     assert_eq!(spool.audit(year), Audit::default());
 
-    for dies_at in 0..calls.len() {
+    for (dies_at, call) in calls.iter().enumerate() {
         let spool = Spool::new();
         old(&spool);
         prune(&spool, &Told::dying_at(dies_at)).unwrap_err();
         let audit = spool.audit(year);
-        assert!(
-            audit.is_clean(),
-            "{dies_at} {:?}: {audit:?}",
-            calls[dies_at]
-        );
+        assert!(audit.is_clean(), "{dies_at} {call:?}: {audit:?}");
         prune(&spool, &Told::default()).unwrap();
         assert_eq!(spool.audit(year), Audit::default(), "{dies_at}");
     }

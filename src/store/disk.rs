@@ -53,6 +53,8 @@ pub struct Room {
     pub bytes: u64,
     /// In files.
     pub files: u64,
+    /// How large the file system is, in bytes.
+    pub bytes_total: u64,
 }
 
 /// An open, growing file: the journal.

@@ -238,6 +238,7 @@ impl Disk for RealDisk {
         let stat = rustix::fs::statvfs(path)?;
         Ok(Room {
             bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            bytes_total: stat.f_blocks.saturating_mul(stat.f_frsize),
             files: if stat.f_files == 0 {
                 u64::MAX
             } else {

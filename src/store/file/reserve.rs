@@ -23,20 +23,46 @@ pub(super) const DIR: &str = "reserve";
 /// How many files it holds: as many new files and directories can be made without it.
 const FILES: u64 = 32;
 
-/// How long each of them is, in bytes: 4 MiB in all.
-const FILE_BYTES: u64 = 128 * 1024;
+/// How much they set aside at most, in bytes.
+const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// With less than this free the file system counts as full.
-const TIGHT: Room = Room {
-    bytes: 2 * 1024 * 1024,
-    files: 16,
-};
+/// And at least.
+const BYTES_MIN: u64 = 128 * 1024;
 
-/// The reserve is made while so much is free: it must not be what fills the file system up.
-const ROOMY: Room = Room {
-    bytes: FILES * FILE_BYTES + 2 * TIGHT.bytes,
-    files: FILES + 2 * TIGHT.files,
-};
+/// With fewer files free than this the file system counts as full.
+const TIGHT_FILES: u64 = 16;
+
+/// What the reserve is made of, and when, by the size of the file system.
+#[derive(Clone, Copy)]
+struct Measure {
+    /// How long each file is, in bytes.
+    file_bytes: u64,
+    /// With less than this free the file system counts as full.
+    tight: Room,
+    /// The reserve is made while so much is free. That is more than giving it up frees, and it must
+    /// not be what fills the file system up.
+    roomy: Room,
+}
+
+impl Measure {
+    fn of(room: Room) -> Self {
+        let bytes = (room.bytes_total / 16).clamp(BYTES_MIN, BYTES_MAX);
+        let tight = Room {
+            bytes: bytes / 2,
+            files: TIGHT_FILES,
+            ..room
+        };
+        Self {
+            file_bytes: bytes / FILES,
+            tight,
+            roomy: Room {
+                bytes: bytes * 2,
+                files: FILES + 2 * TIGHT_FILES,
+                ..room
+            },
+        }
+    }
+}
 
 fn file(number: u64) -> String {
     format!("{DIR}/{number:02}")
@@ -58,7 +84,7 @@ pub(super) fn open(store: &FileStore) -> Option<Room> {
     // What cannot be looked at shows when something is written.
     let room = store.disk.room(&store.root).ok()?;
     if is_there(store) {
-        if has(room, TIGHT) {
+        if has(room, Measure::of(room).tight) {
             return None;
         }
         give_up(store);
@@ -69,11 +95,12 @@ pub(super) fn open(store: &FileStore) -> Option<Room> {
 
 /// Makes the reserve if there is room for it. Returns the room if there is not.
 fn renew(store: &FileStore, room: Room) -> Option<Room> {
-    if !has(room, ROOMY) {
+    let measure = Measure::of(room);
+    if !has(room, measure.roomy) {
         give_up(store);
         return Some(room);
     }
-    match make(store) {
+    match make(store, measure.file_bytes) {
         // A quota, which the file system's own numbers do not show.
         Err(error) if is_full(&error) => {
             give_up(store);
@@ -92,12 +119,12 @@ pub(super) fn close(store: &FileStore) {
     }
 }
 
-fn make(store: &FileStore) -> io::Result<()> {
+fn make(store: &FileStore, file_bytes: u64) -> io::Result<()> {
     store.disk.make_dir(&store.path(DIR))?;
     for number in 1..=FILES {
         match store
             .disk
-            .reserve_file(&store.path(&file(number)), FILE_BYTES)
+            .reserve_file(&store.path(&file(number)), file_bytes)
         {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

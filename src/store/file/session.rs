@@ -153,7 +153,11 @@ impl<'a> FileSession<'a> {
             return false;
         }
         let room = self.store.disk.room(&self.store.root).ok();
-        self.tight = room.or(Some(Room { bytes: 0, files: 0 }));
+        self.tight = room.or(Some(Room {
+            bytes: 0,
+            files: 0,
+            bytes_total: 0,
+        }));
         reserve::give_up(self.store)
     }
 
