@@ -135,6 +135,11 @@ const FIXTURES: &[Fixture] = &[
         ..PLAIN
     },
     Fixture {
+        command: "doctor",
+        after: |_, printed| assert!(printed.contains("nothing found"), "{printed}"),
+        ..PLAIN
+    },
+    Fixture {
         command: "completions",
         ..PLAIN
     },

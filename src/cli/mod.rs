@@ -1,10 +1,12 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
+mod adopt;
 mod batch;
 mod check;
 mod completions;
 mod config;
 mod demo;
+mod doctor;
 mod enqueue;
 mod exit;
 mod init;
@@ -114,6 +116,8 @@ enum Command {
     Resolve(moves::ResolveArgs),
     /// Delete settled items that are past retention; what became of them stays known
     Prune(prune::PruneArgs),
+    /// Find what is not as it should be in the spool, and mend it with --repair; 0 clean, 1 found
+    Doctor(doctor::DoctorArgs),
     /// Look at the rules that judge answers
     #[command(subcommand)]
     Rules(rules::RulesCommand),
@@ -185,6 +189,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Retry(arguments) => moves::retry(context, &arguments),
         Command::Resolve(arguments) => moves::resolve(context, &arguments),
         Command::Prune(arguments) => prune::run(context, &arguments),
+        Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Rules(command) => rules::run(context, &command),
         Command::Config(command) => config::run(context, &command),
         Command::Demo(arguments) => demo::run(context, &arguments),
