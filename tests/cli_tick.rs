@@ -324,7 +324,7 @@ fn a_copied_spool_is_refused_untouched() {
             .run(words)
             .code(78)
             .says("is a copy")
-            .says("lock_inode");
+            .says("doctor --adopt");
         assert_eq!(copied.tree(), before, "{words:?}");
     }
     assert_eq!(receiver.arrivals().len(), 0);
