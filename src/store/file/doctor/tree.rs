@@ -3,7 +3,7 @@
 use super::super::super::StoreError;
 use super::super::super::checkup::FindingKind;
 use super::super::super::disk::Kind;
-use super::super::{DIRS, journal};
+use super::super::{DIRS, journal, reserve};
 use super::{Look, Mend};
 use crate::model::ids::DestName;
 
@@ -13,7 +13,7 @@ const TOP: [&str; 9] = [
     "tickpost.toml",
     "lock",
     "wake",
-    "reserve",
+    reserve::DIR,
     "README.md",
     "destinations.d",
     "profiles.d",
@@ -74,7 +74,16 @@ impl Look<'_> {
                 Some(meta) => self.check_meta(dir, &meta, 0o700),
             }
         }
-        for file in ["spool.json", "lock", "wake", "reserve"] {
+        match self.stat(reserve::DIR) {
+            Some(meta) if meta.kind == Kind::Directory => {
+                self.check_meta(reserve::DIR, &meta, 0o700);
+                self.own_files(reserve::DIR);
+            }
+            Some(_) => self.foreign(reserve::DIR, "the directory of the reserve belongs here"),
+            // It was given up, or the spool has never been locked.
+            None => {}
+        }
+        for file in ["spool.json", "lock", "wake"] {
             match self.stat(file) {
                 Some(meta) if meta.kind == Kind::File => self.check_meta(file, &meta, 0o600),
                 Some(_) => self.foreign(file, "a file of the spool belongs here"),
