@@ -197,7 +197,10 @@ class Check:
         """An operator's command that has exited 0 has done it."""
         for name, state in self.facts.get("done", {}).items():
             found = places_of(by_name.get(name, []))
-            if not any(path.startswith(state + "/") for path in found):
+            if state == "pruned":
+                if found or self.items[name]["id"] not in outsider.tombstones(self.spool):
+                    self.fault(f"exit 0, yet {name} is not pruned: {found}")
+            elif not any(path.startswith(state + "/") for path in found):
                 self.fault(f"exit 0, yet {name} is in {found}, not {state}")
         for destination, is_held in self.facts.get("destination_held", {}).items():
             path = os.path.join(self.spool, "destinations", f"{destination}.hold.json")
