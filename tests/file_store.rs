@@ -969,6 +969,25 @@ fn set_aside_and_tell(spool: &Spool, why: &str, name: &str) {
     assert_eq!(store.counts().unwrap().corrupt, 1);
 }
 
+/// The names of the file and of its reason become durable each for itself.
+#[test]
+fn a_reason_that_the_power_took_is_written_again() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let name = format!("{}.jsonl", id(1));
+    spool.plant(&format!("pending/a/{name}"), b"bad");
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(5), NOW, &mut claim_all).unwrap();
+    session.sync().unwrap();
+    drop(session);
+    let why = spool.path(&format!("corrupt/{name}.why.json"));
+    let before = fs::read(&why).unwrap();
+    fs::remove_file(&why).unwrap();
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    assert_eq!(fs::read(&why).unwrap(), before);
+    assert_eq!(spool.names(&["corrupt"]).len(), 2);
+}
+
 #[test]
 fn a_second_bad_file_of_one_name_is_kept_beside_the_first() {
     let spool = Spool::new();

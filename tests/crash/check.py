@@ -298,8 +298,10 @@ class Check:
         return did
 
     def wants_release(self, place):
-        name = outsider.item_name(self.spool, outsider.Item(place.path))
-        return name in self.facts["release"]
+        item = outsider.Item(place.path)
+        # An injected error that concerns one item alone, as when its body cannot be read.
+        is_local = item.events[-1].get("reason") == "local_error"
+        return is_local or outsider.item_name(self.spool, item) in self.facts["release"]
 
     # ---- when all is quiet
     def quiet(self):

@@ -297,8 +297,10 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) ->
 /// Sets a file aside in `corrupt/`, the reason first.
 fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), StoreError> {
     // Done already, if the name is taken: it was free when it was chosen, and what is at the
-    // file's old place now is another one.
-    if !is_there(store, from)? || is_there(store, to)? {
+    // file's old place now is another one. But a loss of power can keep the rename without the
+    // reason.
+    let done = is_there(store, to)?;
+    if !done && !is_there(store, from)? {
         return Ok(());
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
@@ -310,6 +312,9 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(io_error("write", &path, source)),
+    }
+    if done {
+        return Ok(());
     }
     let target = store.path(to);
     match store.disk.rename(&store.path(from), &target) {
