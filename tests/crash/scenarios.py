@@ -458,9 +458,9 @@ def doctor_repair(make):
     make.item("k2", "plain", "200")
     moved = make.item("k3", "keyed", "200")
     make.tickpost("tick", "--destination", "keyed")
-    day = next(place for place in outsider.places(make.spool)[0] if place.id == moved)
-    os.rename(day.path, os.path.join(make.spool, "held", "keyed", f"{moved}.jsonl")) \
-        if os.path.isdir(os.path.join(make.spool, "held", "keyed")) else None
+    lies = next(place for place in outsider.places(make.spool)[0] if place.id == moved)
+    os.makedirs(os.path.join(make.spool, "held", "keyed"), mode=0o700, exist_ok=True)
+    os.rename(lies.path, os.path.join(make.spool, "held", "keyed", f"{moved}.jsonl"))
     with open(os.path.join(make.spool, "bodies", OWN + "9"), "w", encoding="utf-8") as file:
         file.write("nobody's")
     key = os.path.join(make.spool, "keys", "keyed", hashlib.sha256(b"nobody's").hexdigest())
