@@ -168,8 +168,11 @@ class Check:
                 if self.exit in NOT_ACCEPTED and not said and wants["id"] is None and there and \
                         not (self.exit == "65" and self.facts.get("batch_code")):
                     self.fault(f"exit {self.exit} says not accepted, and {name} is in {places_of(there)}")
+            if name in seen and not there and name not in self.facts["boxed"] and wants["id"] not in stones:
+                self.fault(f"the receiver has seen {name}, and it is in no place")
             if name in self.facts["boxed"]:
-                if not there and not self.in_box(name):
+                acknowledged = "line" not in wants or lines[wants["line"]:]
+                if acknowledged and not there and not self.in_box(name):
                     self.fault(f"{name} is neither in its box nor accepted")
             elif wants["id"]:
                 gone = wants["final"] == "pruned" and wants["id"] in stones
@@ -189,6 +192,8 @@ class Check:
     def in_box(self, name):
         destination, file, _ = self.facts["boxed"][name]
         box = os.path.join(self.spool, "incoming", destination)
+        if not os.path.isdir(box):
+            return False
         stem = file.removesuffix(".json")
         return any(entry == file or entry.startswith(stem + ".") and entry.endswith(".taking")
                    for entry in os.listdir(box))
@@ -330,7 +335,7 @@ class Check:
             if ends != [("failed", False), ("failed", True)] or effects:
                 self.fault(f"{name} is in {found}, and took effect {effects} times")
             return
-        needed = wants["id"] or name in self.printed or name in self.facts["boxed"]
+        needed = wants["id"] or name in self.printed or name in self.facts["boxed"] and "line" not in wants
         if not there and not needed:
             if effects:
                 self.fault(f"{name} was never accepted, and took effect {effects} times")

@@ -51,7 +51,7 @@ class Maker:
         self.spool = os.path.join(top, "spool")
         self.facts = {"binary": binary, "port": port, "items": {}, "boxed": {}, "argv": None,
                       "input": os.devnull, "repeat": "never", "corrupt": [], "release": [],
-                      "retention": False, "new_id_of": None, "adopted": False}
+                      "retention": False, "new_id_of": None, "adopted": False, "script": None, "files": []}
         self.makes_spool = False
 
     def ready(self):
@@ -230,6 +230,17 @@ def box(make):
     make.command("tick", repeat="tick", corrupt=["bad.json"])
 
 
+def box_new(make):
+    """A tick makes the box, then somebody drops into it as the protocol says."""
+    make.ready()
+    make.expect("d1", line=0)
+    given = make.file("d1.json", json.dumps({"request": {"path": "/do/200", "body": {"text": "d1"}}, "key": "D1"}))
+    make.command("tick", repeat="tick", files=[given], script="""
+        "$1" -q --spool "$2" tick && cd "$2/incoming/plain" && cp "$3" .d1 && sync .d1 && mv .d1 d1.json &&
+        sync . && echo d1""")
+    make.facts["boxed"]["d1"] = ["plain", "d1.json", None]
+
+
 def box_known(make):
     """A drop whose item was accepted before, by its key and by its id."""
     make.ready()
@@ -327,6 +338,18 @@ def tick_filing(make):
     make.item("w2", "keyed", "200", "--not-before", "+9d", final="pending", effects=0)
     make.item("w3", "plain", "200")
     make.command("tick", repeat="tick")
+
+
+def tick_unsynced(make):
+    """An item whose `enqueue` died before it synced the directory: it must not be sent before that."""
+    make.ready()
+    made = make.item("e1", "plain", "200")
+    lies = outsider.places(make.spool)[0][0]
+    given = make.file("e1.jsonl", "")
+    os.rename(lies.path, given)
+    make.facts["items"]["e1"].update(id=None, never_acknowledged=True)
+    make.command("tick", repeat="tick", files=[given, f"pending/plain/{made}.jsonl"], script="""
+        cp "$3" "$2/tmp/e1" && sync "$2/tmp/e1" && mv "$2/tmp/e1" "$2/$4" && exec "$1" -q --spool "$2" tick""")
 
 
 def tick_recovers(make):
@@ -497,6 +520,7 @@ TABLE = [
     ("batch-few", batch_few, FAULTS, "enqueue"),
     ("batch", batch, FAULTS, "enqueue"),
     ("box", box, TICK, "tick"),
+    ("box-new", box_new, FAULTS, "tick"),
     ("box-known", box_known, TICK, "tick"),
     ("tick-confirmed", tick_confirmed, TICK, "tick"),
     ("tick-failed", tick_failed, TICK, "tick"),
@@ -508,6 +532,7 @@ TABLE = [
     ("tick-expired", tick_expired, TICK, "tick"),
     ("tick-notices", tick_notices, TICK, "tick"),
     ("tick-filing", tick_filing, TICK, "tick"),
+    ("tick-unsynced", tick_unsynced, FAULTS, "tick"),
     ("tick-recovers", tick_recovers, TICK, "tick"),
     ("tick-resends", tick_resends, TICK, "tick"),
     ("hold", hold, TICK, "hold"),
