@@ -51,8 +51,7 @@ class Maker:
         self.spool = os.path.join(top, "spool")
         self.facts = {"binary": binary, "port": port, "items": {}, "boxed": {}, "argv": None,
                       "input": os.devnull, "repeat": "never", "corrupt": [], "release": [],
-                      "retention": False, "new_id_of": None, "adopted": False, "script": None, "files": []}
-        self.makes_spool = False
+                      "new_id_of": None, "adopted": False, "script": None, "files": []}
 
     def ready(self):
         """An empty spool with three destinations."""
@@ -159,7 +158,6 @@ OWN = "66666666-6666-4666-8666-66666666666"
 
 
 def init(make):
-    make.makes_spool = True
     os.mkdir(make.spool)
     make.command("init", repeat="always")
 
@@ -191,10 +189,23 @@ def enqueue_large(make):
 
 
 def enqueue_known(make):
-    """A key of an item that is there, and has not been synced by this caller."""
+    """A key of an item whose own `enqueue` died before it synced the directory."""
     make.ready()
-    make.item("e1", "keyed", "200", "--key", "K", line=0)
-    make.command("enqueue", "keyed", "--path", "/do/200", "--data", "e1", "--key", "K", repeat="always")
+    made = make.item("e1", "keyed", "200", "--key", "K", line=0)
+    words = ["enqueue", "keyed", "--path", "/do/200", "--data", "e1", "--key", "K"]
+    make.command(*words, repeat="always")
+    unsynced(make, "e1", "keyed", made, words)
+
+
+def unsynced(make, name, destination, made, words):
+    """The item is renamed into its place just before the command, and nothing has synced that."""
+    lies = next(place for place in outsider.places(make.spool)[0] if place.id == made)
+    given = make.file(f"{name}.jsonl", "")
+    os.rename(lies.path, given)
+    make.facts["items"][name].update(id=None)
+    make.facts.update(files=[given, f"pending/{destination}/{made}.jsonl", *words], script="""
+        binary=$1 spool=$2; cp "$3" "$2/tmp/new" && sync "$2/tmp/new" && mv "$2/tmp/new" "$2/$4" &&
+        shift 4 && exec "$binary" -q --spool "$spool" "$@" """)
 
 
 def batch_few(make):
@@ -248,7 +259,6 @@ def box_known(make):
     make.drop("d1.json", "d1", "keyed", "200", key="D1")
     make.item("d2", "plain", "200", "--request-id", OWN + "2")
     make.drop("d2.json", "d2", "plain", "200", request_id=OWN + "2")
-    make.facts["items"]["d1"]["known"] = make.facts["items"]["d2"]["known"] = True
     make.command("tick", repeat="tick")
 
 
@@ -344,12 +354,8 @@ def tick_unsynced(make):
     """An item whose `enqueue` died before it synced the directory: it must not be sent before that."""
     make.ready()
     made = make.item("e1", "plain", "200")
-    lies = outsider.places(make.spool)[0][0]
-    given = make.file("e1.jsonl", "")
-    os.rename(lies.path, given)
-    make.facts["items"]["e1"].update(id=None, never_acknowledged=True)
-    make.command("tick", repeat="tick", files=[given, f"pending/plain/{made}.jsonl"], script="""
-        cp "$3" "$2/tmp/e1" && sync "$2/tmp/e1" && mv "$2/tmp/e1" "$2/$4" && exec "$1" -q --spool "$2" tick""")
+    make.command("tick", repeat="tick")
+    unsynced(make, "e1", "plain", made, ["tick"])
 
 
 def tick_recovers(make):
@@ -462,7 +468,7 @@ def prune(make):
     # The clock has leapt, as far as the spool can tell: the next tick makes it count again.
     make.tickpost("tick", "--destination", "ops")
     make.item("z5", "keyed", "200")
-    make.command("prune", repeat="always", retention=True, done=dict.fromkeys(("z1", "z2", "large3", "z4"), "pruned"))
+    make.command("prune", repeat="always", done=dict.fromkeys(("z1", "z2", "large3", "z4"), "pruned"))
 
 
 def audit(make):

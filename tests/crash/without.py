@@ -6,7 +6,6 @@ a power loss could leave if that one sync had not been made, until the check say
 is not legal. A sync that is never missed is either redundant, or the check does not look there.
 """
 import copy
-import os
 import re
 import sys
 
