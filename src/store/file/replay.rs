@@ -9,7 +9,7 @@ use super::journal::{self, MoveRecord, Record, io_error};
 use super::layout::Place;
 use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::RequestId;
-use crate::model::item::{Item, event_line};
+use crate::model::item::{Damage, Item, event_line};
 use crate::model::notice::Merged;
 use crate::model::time::UnixMs;
 
@@ -129,6 +129,14 @@ pub(super) fn apply(
                 Ok(bytes) => match Item::parse(&bytes) {
                     Ok(parsed) => (parsed.item.events.len() < step.event_number)
                         .then_some(parsed.bytes_good as u64),
+                    // A loss of power can keep a later event and lose a piece of this one. All that
+                    // was appended after it is in the journal too, and comes next.
+                    Err(Damage::Middle(line) | Damage::Line(line))
+                        if line == step.event_number + 1 =>
+                    {
+                        let lines = bytes.split_inclusive(|b| *b == b'\n');
+                        Some(lines.take(line - 1).map(|line| line.len() as u64).sum())
+                    }
                     // Whoever reads it next sets it aside; nothing is built on it.
                     Err(_) => return Ok(None),
                 },
