@@ -135,6 +135,11 @@ const FIXTURES: &[Fixture] = &[
         ..PLAIN
     },
     Fixture {
+        command: "audit",
+        before: Stage::accept,
+        ..PLAIN
+    },
+    Fixture {
         command: "completions",
         ..PLAIN
     },

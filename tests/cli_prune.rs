@@ -105,7 +105,10 @@ fn prune_deletes_what_is_past_retention_and_says_how_much() {
     let parked = plant(&bench, 5, State::Unknown, days_ago(2000));
     let before = bench.tree();
     let said = bench.json(&["prune", "--dry-run"]);
-    assert_fields(&said, "pruned kept tombstone_files dry_run");
+    assert_fields(
+        &said,
+        "pruned kept tombstone_files ledger_files tick_files dry_run",
+    );
     assert_eq!(
         (&said["pruned"], &said["dry_run"]),
         (&1.into(), &true.into())

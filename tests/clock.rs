@@ -625,6 +625,36 @@ fn a_clock_set_back_closes_the_key_window() {
 }
 
 #[test]
+fn a_key_window_from_before_the_clock_was_set_back_stays_closed() {
+    // The clock is set back by an hour while an answer is lost. Later it shows the same times again,
+    // and nobody can tell the key's age by it.
+    let lines = "key = { kind = \"header\", name = \"K\", window = \"1h\" }";
+    let world = World::new(lines);
+    let id = world.post();
+    world.tick(&[lost()]);
+    assert_eq!(world.word(id), "unknown timeout_after_send");
+    world.clock.set(START.minus(HOUR_MS));
+    let suspect = world.tick(&[]).clock_suspect;
+    assert!(suspect.is_some(), "set back");
+    // Several ticks carry it on.
+    for _ in 0..3 {
+        world.clock.pass(MINUTE_MS);
+        let report = world.tick(&[]);
+        assert_eq!((report.clock_suspect, report.attempts), (None, 0));
+    }
+    world.clock.pass(HOUR_MS);
+    world.tick(&[]);
+    assert_eq!(world.word(id), "unknown! key_window_closed");
+    assert_eq!(world.sends(), 1);
+    // What is first sent after that time is as ever.
+    let other = world.post();
+    world.tick(&[lost()]);
+    world.clock.pass(10 * MINUTE_MS);
+    world.tick(&[]);
+    assert_eq!(world.word(other), "confirmed accepted");
+}
+
+#[test]
 fn the_key_window_counts_from_the_first_claim_and_keeps_the_timeout_as_a_margin() {
     // Timeouts of 10 s in all; each repeat is put off by 20 s.
     let lines = "key = { kind = \"header\", name = \"K\", window = \"1m\" }\n\

@@ -150,6 +150,8 @@ fn counts(items: u64, kept: u64, tombstone_files: u64) -> Pruned {
         items,
         kept,
         tombstone_files,
+        ledger_files: 0,
+        tick_files: 0,
         left: false,
     }
 }
@@ -595,6 +597,10 @@ impl Disk for MortalDisk {
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
         self.write("set_mtime", path)?;
         QuickDisk.set_mtime(path, mtime)
+    }
+    fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        self.write("reserve_file", path)?;
+        QuickDisk.reserve_file(path, bytes)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.write("rename", to)?;

@@ -1400,7 +1400,9 @@ fn the_order_of_writes() {
     }
     // A directory that an item is moved into must not be lost with it.
     for (at, call) in calls.iter().enumerate() {
-        if let Some(made) = call.strip_prefix("make_dir ") {
+        if let Some(made) = call.strip_prefix("make_dir ")
+            && !made.ends_with("/reserve")
+        {
             let parent = Path::new(made).parent().unwrap().display();
             assert_eq!(calls[at + 1], format!("sync_dir {parent}"), "{calls:#?}");
         }
@@ -1452,6 +1454,9 @@ fn session_on(
             !trace.borrow().log_sync_failed,
             "claimed by a journal that is not durable"
         );
+        if claims.is_empty() && session.tight().is_some() {
+            break;
+        }
         assert_eq!(claims.len(), 2);
         for (claim, state) in claims.iter().zip([State::Failed, State::Pending]) {
             let id = claim.item.envelope.request_id;
@@ -1499,8 +1504,17 @@ fn whichever_write_fails_nothing_is_lost() {
                 break;
             }
             let call = &calls.calls[fail_at];
-            let harmless = call.ends_with("/wake") || call.starts_with("remove_dir");
-            assert_eq!(result.is_ok(), harmless, "{why}: {result:?}");
+            let of_the_reserve = call.starts_with("reserve_file") || call.ends_with("/reserve");
+            let harmless = of_the_reserve
+                || call.ends_with("/wake")
+                || call.starts_with("remove_dir")
+                || call.contains("/log/accepted-");
+            // On a full disk it may go on with the room of the reserve.
+            let may_go_on = errno == rustix::io::Errno::NOSPC && !call.contains("sync");
+            assert!(
+                result.is_ok() == harmless || (result.is_ok() && may_go_on),
+                "{why}: {result:?}"
+            );
 
             check_after_fault(&spool, &promised, &why);
             fail_at += 1;

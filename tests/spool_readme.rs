@@ -373,6 +373,25 @@ fn the_tombstone_shown_is_the_tombstone_written() {
 }
 
 #[test]
+fn the_ledger_shown_is_the_ledger_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("spool");
+    story(&root);
+    let written = fs::read_to_string(root.join("log/accepted-20261129.jsonl")).unwrap();
+    let shown = block("### log/accepted-DAY.jsonl");
+    assert_eq!(written.lines().next(), Some(shown));
+    // The two charges, the mail, and the notice of its lost answer.
+    let ids: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["request_id"].clone())
+        .collect();
+    assert_eq!(ids.len(), 4, "{written}");
+    for id in [CHARGE, MAIL, SECOND_CHARGE] {
+        assert_eq!(ids.iter().filter(|listed| *listed == id).count(), 1, "{id}");
+    }
+}
+
+#[test]
 fn a_file_set_aside_has_its_reason_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("spool");

@@ -16,6 +16,7 @@ use tickpost::model::reason::Reason;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
 use tickpost::model::tombstone::{Retention, Tombstone};
+use tickpost::store::audit::{Audit, Share};
 use tickpost::store::file::FileStore;
 use tickpost::store::memory::MemoryStore;
 use tickpost::store::{
@@ -157,6 +158,8 @@ for_each_store! {
     pruning_goes_in_steps
     what_waits_is_never_pruned
     tombstones_are_forgotten_in_their_turn
+    everything_accepted_is_audited
+    what_is_forgotten_is_in_no_audit
 }
 
 fn ids(claims: &[Claimed]) -> Vec<RequestId> {
@@ -994,15 +997,24 @@ fn what_waits_is_never_pruned(bench: &Bench) {
     put(bench, 3, State::Unknown, Some(NOW.plus(MINUTE)));
     bench.accept(4, |_| {});
     let late = NOW.plus(4000 * DAY_MS);
-    assert_eq!(prune(bench, late, 10), Pruned::default());
+    assert_eq!(prune(bench, late, 10), one_ledger());
     assert_eq!(bench.scan(&Scope::default()).len(), 4);
+}
+
+/// What pruning does when a ledger alone is past retention.
+fn one_ledger() -> Pruned {
+    Pruned {
+        ledger_files: 1,
+        ..Pruned::default()
+    }
 }
 
 fn tombstones_are_forgotten_in_their_turn(bench: &Bench) {
     put(bench, 1, State::Confirmed, None);
     prune(bench, over(), 10);
     let year = over().day().plus(DAY_MS + 31_557_600_000);
-    assert_eq!(prune(bench, year.minus(1), 10), Pruned::default());
+    // The item was accepted on an earlier day.
+    assert_eq!(prune(bench, year.minus(1), 10), one_ledger());
     assert!(bench.store.tombstone(id(1)).unwrap().is_some());
     let mut session = bench.lock(year);
     let mut files = 0;
@@ -1016,6 +1028,109 @@ fn tombstones_are_forgotten_in_their_turn(bench: &Bench) {
     session.close(year, None).unwrap();
     assert_eq!(files, 1);
     assert_eq!(bench.store.tombstone(id(1)).unwrap(), None);
+}
+
+fn audit(bench: &Bench, now: UnixMs) -> Audit {
+    let mut session = bench.lock(now);
+    let audit = session.audit();
+    session.close(now, None).unwrap();
+    audit.unwrap()
+}
+
+fn everything_accepted_is_audited(bench: &Bench) {
+    assert_eq!(audit(bench, NOW), Audit::default());
+    put(bench, 1, State::Confirmed, None);
+    put(bench, 2, State::Failed, None);
+    put(bench, 3, State::Held, None);
+    put(bench, 4, State::Unknown, Some(NOW.plus(MINUTE)));
+    bench.accept(5, |envelope| {
+        envelope.destination = dest("b");
+        envelope.requester.principal = Some("alice".to_owned());
+    });
+    bench.accept(6, |envelope| {
+        envelope.requester.principal = Some("alice".to_owned());
+    });
+    // A notice is an item like any other.
+    let mut session = bench.lock(NOW);
+    let found = bench.find(3);
+    let told = bench.read(id(3)).1;
+    let event = by_hand(EventKind::Held, NOW, State::Held, None);
+    let notices = Notice::of(&told, &event, 3, &[dest("ops")]);
+    let mut decide = |_: &Item| Decision::Settle(Box::new(event.clone()), notices.clone());
+    assert!(session.change(&found, &mut decide).unwrap());
+    let within = session.audit().unwrap();
+    assert_eq!((within.accepted, within.is_clean()), (6, true));
+    session.close(NOW, None).unwrap();
+
+    let share = |accepted| Share {
+        accepted,
+        in_place: accepted,
+        ..Share::default()
+    };
+    let alice = Some("alice".to_owned());
+    let mut want = Audit {
+        accepted: 7,
+        states: BTreeMap::from([
+            (State::Pending, 3),
+            (State::Unknown, 1),
+            (State::Held, 1),
+            (State::Confirmed, 1),
+            (State::Failed, 1),
+        ]),
+        by: BTreeMap::from([
+            ((dest("a"), None), share(4)),
+            ((dest("a"), alice.clone()), share(1)),
+            ((dest("b"), alice), share(1)),
+            ((dest("ops"), Some("tickpost".to_owned())), share(1)),
+        ]),
+        ..Audit::default()
+    };
+    assert_eq!(audit(bench, NOW), want);
+
+    // What is being sent is in unknown.
+    let mut session = bench.lock(NOW);
+    let one = common::want(1);
+    let claims = session.claim(&one, NOW, &mut claim_all).unwrap();
+    assert_eq!(claims.len(), 1);
+    let while_sent = session.audit().unwrap();
+    assert_eq!(while_sent.states[&State::Unknown], 2);
+    assert_eq!((while_sent.accepted, while_sent.is_clean()), (7, true));
+    session.put_back(&claims[0]).unwrap();
+    session.close(NOW, None).unwrap();
+
+    prune(bench, over(), 10);
+    want.states.remove(&State::Confirmed);
+    want.pruned = 1;
+    let of_a = want.by.get_mut(&(dest("a"), None)).unwrap();
+    (of_a.in_place, of_a.pruned) = (3, 1);
+    assert_eq!(audit(bench, over()), want);
+    assert_eq!(audit(bench, over()).in_place(), 6);
+}
+
+fn what_is_forgotten_is_in_no_audit(bench: &Bench) {
+    put(bench, 1, State::Confirmed, None);
+    put(bench, 2, State::Held, None);
+    let over_a_year = 31_557_600_000 + DAY_MS;
+    prune(bench, over(), 10);
+    // The ledger goes first: it is of an earlier day than the tombstone.
+    let year = NOW.day().plus(over_a_year);
+    assert_eq!(prune(bench, year.minus(1), 10), Pruned::default());
+    assert_eq!(audit(bench, year).accepted, 2);
+    let planned = bench.store.prunable(&Retention::default(), year);
+    assert_eq!(planned.unwrap(), one_ledger());
+    assert_eq!(prune(bench, year, 10), one_ledger());
+    assert!(bench.store.tombstone(id(1)).unwrap().is_some());
+    let unlisted = Audit {
+        unlisted: 1,
+        ..Audit::default()
+    };
+    assert_eq!(audit(bench, year), unlisted, "the held one is still there");
+    let year = over().day().plus(over_a_year);
+    let mut session = bench.lock(year);
+    while session.prune(&Retention::default(), year, 10).unwrap().left {}
+    session.close(year, None).unwrap();
+    assert_eq!(bench.store.tombstone(id(1)).unwrap(), None);
+    assert_eq!(audit(bench, year), unlisted);
 }
 
 /// What may happen to a store, by chance.

@@ -340,6 +340,10 @@ fn tick_now(context: &Context, config: &Config, store: &FileStore, only: Option<
             for warning in &report.warnings {
                 context.out.warn(&super::output::plain(warning));
             }
+            if let Some(room) = report.no_room {
+                let error = CliError::NoRoom(room);
+                context.out.warn(&format!("it is accepted, but {error}"));
+            }
         }
         Err(StoreError::Locked { owner, .. }) => context
             .out

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::config::ConfigError;
 use crate::intake::Full;
 use crate::store::StoreError;
+use crate::store::disk::Room;
 use crate::users;
 
 /// An error of a command's own, with its exit code.
@@ -23,6 +24,12 @@ pub(super) enum CliError {
     /// There is no room for more. Exit code 75.
     #[error(transparent)]
     Full(#[from] Full),
+    /// There is no room on the disk for a tick. Exit code 74.
+    #[error(
+        "no room on the disk ({} bytes, {} files free): nothing more is sent, and nothing taken in",
+        .0.bytes, .0.files
+    )]
+    NoRoom(Room),
     /// It was done, but not all of it. Exit code 1.
     #[error("{0}")]
     Partly(String),
@@ -89,6 +96,13 @@ fn of_cli(error: &CliError) -> (u8, Option<String>) {
         CliError::Usage(_) => (2, None),
         CliError::Data(_) => (65, None),
         CliError::NoInput(_) => (66, None),
+        CliError::NoRoom(_) => (
+            74,
+            Some(
+                "free some space, or shorten [retention] of the configuration; the next tick goes on once there is room"
+                    .to_owned(),
+            ),
+        ),
         CliError::Partly(_) => (1, None),
         CliError::Full(_) | CliError::Timeout(_) => (75, None),
         CliError::Said(code) => (*code, None),
@@ -140,7 +154,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
                 )),
             );
         }
-        StoreError::FormatTooNew { .. } => (
+        StoreError::FormatTooNew { .. } | StoreError::JournalTooNew { .. } => (
             78,
             "nothing was touched; use the newer tickpost that wrote it",
         ),

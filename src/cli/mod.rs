@@ -1,5 +1,6 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
+mod audit;
 mod batch;
 mod check;
 mod completions;
@@ -114,6 +115,8 @@ enum Command {
     Resolve(moves::ResolveArgs),
     /// Delete settled items that are past retention; what became of them stays known
     Prune(prune::PruneArgs),
+    /// Look for every item that was ever accepted: in one place, or pruned
+    Audit(audit::AuditArgs),
     /// Look at the rules that judge answers
     #[command(subcommand)]
     Rules(rules::RulesCommand),
@@ -185,6 +188,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Retry(arguments) => moves::retry(context, &arguments),
         Command::Resolve(arguments) => moves::resolve(context, &arguments),
         Command::Prune(arguments) => prune::run(context, &arguments),
+        Command::Audit(arguments) => audit::run(context, &arguments),
         Command::Rules(command) => rules::run(context, &command),
         Command::Config(command) => config::run(context, &command),
         Command::Demo(arguments) => demo::run(context, &arguments),

@@ -366,14 +366,14 @@ fn perform(
     )?;
     // What a dead tick was sending is recorded first: a decision must not miss it.
     let clock = SystemClock::new();
-    let suspect = engine::clock_suspicion(store, &clock)?.is_some();
+    let trust = engine::clock_trust(store, &clock)?;
     engine::recover(
         session.as_mut(),
         store,
         config,
         &mut entropy::jitter,
         now,
-        suspect,
+        &trust,
         |_, _, _| {},
     )?;
     let mut done = Done::default();

@@ -10,7 +10,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::engine;
 use crate::entropy;
 use crate::model::tombstone::Tombstone;
-use crate::store::{Owner, Pruned, SetAside, Store};
+use crate::store::{Owner, Pruned, Store};
 
 /// So many items go between two looks at how far it is.
 const STEP_ITEMS: usize = 4096;
@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
     let clock = SystemClock::new();
     if arguments.dry_run {
         let pruned = store.prunable(&config.retention, clock.now())?;
-        if let Some(why) = engine::clock_suspicion(&store, &clock)? {
+        if let Some(why) = engine::clock_trust(&store, &clock)?.suspicion {
             context.out.warn(&format!("nothing would be pruned: {why}"));
             return report(context, &Pruned::default(), true);
         }
@@ -52,7 +52,7 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         || store.lock(&owner()),
     )?;
     let now = clock.now();
-    let suspicion = engine::clock_suspicion(&store, &clock)?;
+    let trust = engine::clock_trust(&store, &clock)?;
     // What a dead tick was sending is recorded by whoever owns the lock next.
     engine::recover(
         session.as_mut(),
@@ -60,32 +60,26 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         &config,
         &mut entropy::jitter,
         now,
-        suspicion.is_some(),
+        &trust,
         |_, _, _| {},
     )?;
     let mut all = Pruned::default();
-    let mut left = suspicion.is_none();
+    let mut left = !trust.is_suspect();
     while left {
         let step = session.prune(&config.retention, now, STEP_ITEMS)?;
         all.items += step.items;
         all.kept += step.kept;
         all.tombstone_files += step.tombstone_files;
+        all.ledger_files += step.ledger_files;
+        all.tick_files += step.tick_files;
         left = step.left;
     }
-    let met = session.met();
-    let aside = |file: &SetAside| {
-        format!(
-            "{} was set aside as corrupt/{}: {}",
-            file.from, file.name, file.why
-        )
-    };
-    let warnings = met.set_aside.iter().map(aside);
-    for warning in warnings.chain(met.foreign.iter().cloned()) {
+    for warning in session.met().warnings() {
         context.out.warn(&output::plain(&warning));
     }
     session.close(now, None)?;
     report(context, &all, false)?;
-    match suspicion {
+    match trust.suspicion {
         None => Ok(()),
         Some(why) => Err(CliError::Partly(format!(
             "nothing was pruned: {why}; if the clock is right now, the next tick makes it count again"
@@ -101,6 +95,8 @@ fn report(context: &Context, pruned: &Pruned, dry_run: bool) -> anyhow::Result<(
             "pruned": pruned.items,
             "kept": pruned.kept,
             "tombstone_files": pruned.tombstone_files,
+            "ledger_files": pruned.ledger_files,
+            "tick_files": pruned.tick_files,
             "dry_run": dry_run,
         }));
     }
@@ -113,9 +109,15 @@ fn report(context: &Context, pruned: &Pruned, dry_run: bool) -> anyhow::Result<(
         "{} {would}pruned",
         count(pruned.items, "item", "items")
     ))?;
-    if pruned.tombstone_files > 0 {
-        let days = count(pruned.tombstone_files, "day", "days");
-        out.line(&format!("tombstones of {days} {would}forgotten"))?;
+    for (what, files) in [
+        ("ledgers", pruned.ledger_files),
+        ("logs of ticks", pruned.tick_files),
+        ("tombstones", pruned.tombstone_files),
+    ] {
+        if files > 0 {
+            let days = count(files, "day", "days");
+            out.line(&format!("{what} of {days} {would}forgotten"))?;
+        }
     }
     if pruned.kept > 0 {
         let items = count(pruned.kept, "item", "items");

@@ -115,7 +115,7 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
     }
     if status.corrupt > 0 {
         out.line(&format!(
-            "{} in corrupt/, each with its reason beside it in NAME.why.json; when you have dealt with one, remove both",
+            "{} in corrupt/, each with its reason beside it in NAME.why.json; when you have dealt with one, remove it, and keep the reason: `tickpost audit` goes by it",
             status.corrupt
         ))?;
     }
@@ -126,11 +126,15 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
             times::span(seconds * 1000)
         ))?;
     }
-    for path in &status.unreadable {
+    for path in status.unreadable.iter().take(NAMED_MAX) {
         out.line(&output::plain(path))?;
     }
-    for path in &status.foreign {
+    for path in status.foreign.iter().take(NAMED_MAX) {
         out.line(&format!("{} does not belong here", output::plain(path)))?;
+    }
+    let more = [&status.unreadable, &status.foreign].map(|all| all.len().saturating_sub(NAMED_MAX));
+    if let more @ 1.. = more.iter().sum() {
+        out.line(&format!("and {more} more; --json names all"))?;
     }
     out.line(&match status.ended_at() {
         Some(at) => format!(
@@ -140,6 +144,9 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
         None => "no tick has run yet".to_owned(),
     })
 }
+
+/// How many files that do not belong here are named.
+const NAMED_MAX: usize = 100;
 
 /// What is to be said of destinations besides the counts.
 fn destination_notes(status: &Status) -> Vec<String> {

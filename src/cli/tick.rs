@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context as _;
 
 use super::check::{READS_MAX, due_by_place};
+use super::exit::CliError;
 use super::output::style_of;
 use super::progress::Progress;
 use super::table::{Cell, Column, Table};
@@ -93,7 +94,10 @@ pub(super) fn run(context: &Context, arguments: &TickArgs) -> anyhow::Result<()>
         pass(context, &config, &store, &options, &stop, &progress)
     })?;
     progress.done();
-    print_report(context, &report)
+    print_report(context, &report)?;
+    report
+        .no_room
+        .map_or(Ok(()), |room| Err(CliError::NoRoom(room).into()))
 }
 
 /// Tries again while somebody else owns the lock, at most `wait_ms`.
@@ -255,6 +259,7 @@ fn print_report(context: &Context, report: &Report) -> anyhow::Result<()> {
         StoppedBy::MaxRuntime => "; stopped by max_runtime",
         StoppedBy::Signal => "; stopped by a signal",
         StoppedBy::Limit => "; stopped by the limit",
+        StoppedBy::NoRoom => "; stopped for want of room",
     };
     context.out.line(&format!(
         "{} ({}){stopped}",

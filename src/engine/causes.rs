@@ -52,7 +52,7 @@ impl Tick<'_, '_> {
         };
         let memory = self.engine.store.memory(name)?;
         let mut lane = Lane::new(Arc::new(destination.clone()), memory, now);
-        if self.suspect {
+        if self.trust.is_suspect() {
             lane.quota = SUSPECT_BURST;
         }
         lane.operator_hold = self.engine.store.destination_hold(name.as_str())?.is_some();
@@ -148,7 +148,7 @@ impl Tick<'_, '_> {
     /// Held items whose time has come are given back, or have expired.
     pub(super) fn wake(&mut self) -> Result<(), StoreError> {
         let now = self.now();
-        let suspect = self.suspect;
+        let suspect = self.trust.is_suspect();
         let config = self.engine.config;
         let untold = &mut self.untold;
         for lane in &self.lanes {
@@ -182,7 +182,7 @@ impl Tick<'_, '_> {
     /// what was looked at is not handed out again, should the destination be released meanwhile.
     pub(super) fn expire_suspended(&mut self) -> Result<(), StoreError> {
         let now = self.now();
-        if self.suspect || self.report.stopped_by == StoppedBy::Signal {
+        if self.trust.is_suspect() || self.report.stopped_by == StoppedBy::Signal {
             return Ok(());
         }
         let config = self.engine.config;

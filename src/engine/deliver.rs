@@ -121,7 +121,10 @@ impl Tick<'_, '_> {
             return Some(StoppedBy::Limit);
         }
         let spent_ms = self.engine.clock.steady_ms().saturating_sub(begun_ms);
-        (spent_ms >= self.max_runtime_ms()).then_some(StoppedBy::MaxRuntime)
+        if spent_ms >= self.max_runtime_ms() {
+            return Some(StoppedBy::MaxRuntime);
+        }
+        self.session.tight().map(|_| StoppedBy::NoRoom)
     }
 
     pub(super) fn max_runtime_ms(&self) -> u64 {
@@ -369,14 +372,14 @@ impl Tick<'_, '_> {
         instead: Option<&Reason>,
     ) -> Result<Vec<Claimed>, StoreError> {
         let config = self.engine.config;
-        let suspect = self.suspect;
+        let trust = &self.trust;
         let untold = &mut self.untold;
         let mut states = Vec::new();
         let claims = self.session.claim(wants, now, &mut |item| {
             let Some(destination) = config.destinations.get(&item.envelope.destination) else {
                 return Decision::Leave;
             };
-            let decision = turn(destination, item, now, suspect, instead);
+            let decision = turn(destination, item, now, trust, instead);
             match decision {
                 Decision::Settle(event, _) => {
                     states.push(event.state);

@@ -2,7 +2,7 @@
 //! destination, and who is told.
 
 use super::causes::{is_auth, is_reachability};
-use super::{AttemptLine, Tick, attempt, lane, notices};
+use super::{AttemptLine, Tick, Trust, attempt, lane, notices};
 use crate::config::{Config, Destination};
 use crate::model::classify::{Exchange, classify};
 use crate::model::event::{Event, EventKind};
@@ -24,7 +24,7 @@ impl Tick<'_, '_> {
         let now = self.now();
         let claimed = &flight.claimed;
         let item = &claimed.item;
-        let before = item.standing();
+        let before = self.trust.standing(item.standing());
         let Some(index) = self
             .lanes
             .iter()
@@ -63,7 +63,7 @@ impl Tick<'_, '_> {
                 ms: sent.ms,
                 suspended_ms: lane::suspended_ms(&lane.memory, before.counting_since, now),
                 not_after: item.envelope.not_after,
-                clock_suspect: self.suspect,
+                clock_suspect: self.trust.is_suspect(),
                 jitter: (self.engine.jitter)(),
             },
         );
@@ -142,11 +142,11 @@ pub(super) fn turn(
     destination: &Destination,
     item: &Item,
     now: UnixMs,
-    suspect: bool,
+    trust: &Trust,
     instead: Option<&Reason>,
 ) -> Decision {
     let envelope = &item.envelope;
-    let standing = item.standing();
+    let standing = trust.standing(item.standing());
     let turn = settle::turn(
         &destination.policy,
         &standing,
@@ -154,7 +154,7 @@ pub(super) fn turn(
         envelope.not_after,
         envelope.enqueued_at,
         now,
-        suspect,
+        trust.is_suspect(),
     );
     match (turn, instead) {
         (Turn::Send, Some(reason)) if !standing.maybe_acted => {
@@ -174,11 +174,11 @@ pub(super) fn interrupted_event(
     interrupted: &Interrupted,
     memory: &Memory,
     now: UnixMs,
-    suspect: bool,
+    trust: &Trust,
     jitter: u16,
 ) -> Event {
     let item = &interrupted.item;
-    let before = item.standing();
+    let before = trust.standing(item.standing());
     let method = &item.envelope.request.method;
     let outcome = Outcome::Interrupted;
     let Some(destination) = config.destinations.get(&item.envelope.destination) else {
@@ -213,7 +213,7 @@ pub(super) fn interrupted_event(
             ms: 0,
             suspended_ms: lane::suspended_ms(memory, before.counting_since, now),
             not_after: item.envelope.not_after,
-            clock_suspect: suspect,
+            clock_suspect: trust.is_suspect(),
             jitter,
         },
     )

@@ -31,6 +31,7 @@ use self::attempt::Flight;
 use self::judge::interrupted_event;
 use self::lane::Lane;
 use self::report::{Report, StoppedBy, Untold};
+pub use self::suspicion::Trust;
 use crate::clock::Clock;
 use crate::config::{Config, NotifyOn};
 use crate::model::event::Event;
@@ -39,7 +40,7 @@ use crate::model::item::Item;
 use crate::model::notice::Notice;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{Owner, Session, SetAside, Store, StoreError};
+use crate::store::{Owner, Session, Store, StoreError};
 use crate::transport::Transport;
 
 /// How many items past retention one tick looks at, at most: pruning is what a tick does with the
@@ -87,9 +88,6 @@ pub struct Engine<'a> {
     pub watch: &'a mut dyn FnMut(&AttemptLine),
 }
 
-/// How many files that were set aside are named.
-const ASIDE_NAMED_MAX: usize = 100;
-
 impl Engine<'_> {
     /// Makes one pass.
     ///
@@ -111,15 +109,16 @@ impl Engine<'_> {
             told_in_text: &self.config.notify.in_text,
         })?;
         let mut report = Report::begin(now);
-        report.clock_suspect = clock_suspicion(self.store, self.clock)?;
-        let suspect = report.clock_suspect.is_some();
+        let trust = clock_trust(self.store, self.clock)?;
+        report.clock_suspect.clone_from(&trust.suspicion);
+        report.set_back_until = trust.set_back_until;
         Tick {
             engine: self,
             session,
             transport,
             options,
             report,
-            suspect,
+            trust,
             lanes: Vec::new(),
             flights: HashMap::new(),
             next_token: 0,
@@ -138,7 +137,7 @@ struct Tick<'t, 'e> {
     transport: &'t mut dyn Transport,
     options: &'t Options,
     report: Report,
-    suspect: bool,
+    trust: Trust,
     lanes: Vec<Lane>,
     flights: HashMap<u64, Flight>,
     next_token: u64,
@@ -151,9 +150,11 @@ impl Tick<'_, '_> {
     fn run(mut self) -> Result<Report, StoreError> {
         let begun_ms = self.engine.clock.steady_ms();
         self.recover()?;
-        self.take_in(begun_ms)?;
-        self.open_lanes()?;
-        self.wake()?;
+        if self.session.tight().is_none() {
+            self.take_in(begun_ms)?;
+            self.open_lanes()?;
+            self.wake()?;
+        }
         self.deliver(begun_ms)?;
         self.deliver_news(begun_ms)?;
         self.expire_suspended()?;
@@ -177,7 +178,7 @@ impl Tick<'_, '_> {
             self.engine.config,
             self.engine.jitter,
             now,
-            self.suspect,
+            &self.trust,
             |item, event, told| self.untold.note(item, event, told),
         )?;
         self.report.recovered = states.len() as u64;
@@ -198,12 +199,14 @@ impl Tick<'_, '_> {
     /// Deletes a bounded number of what is past retention, if there is time for it, and nothing
     /// at all by a clock that is not to be trusted.
     fn prune(&mut self, begun_ms: u64) -> Result<(), StoreError> {
-        if self.suspect || self.report.stopped_by != StoppedBy::Done {
+        // Where there is no room, this is what makes some.
+        let goes_on = |cause| matches!(cause, StoppedBy::Done | StoppedBy::NoRoom);
+        if self.trust.is_suspect() || !goes_on(self.report.stopped_by) {
             return Ok(());
         }
         let now = self.now();
         let mut looks = 0;
-        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none() {
+        while looks < PRUNE_ITEMS_MAX && self.stop_cause(begun_ms).is_none_or(goes_on) {
             let step = PRUNE_STEP_ITEMS.min(PRUNE_ITEMS_MAX - looks);
             let retention = &self.engine.config.retention;
             let pruned = self.session.prune(retention, now, step)?;
@@ -231,20 +234,7 @@ impl Tick<'_, '_> {
         }
         let met = self.session.met();
         self.report.corrupt = met.set_aside.len() as u64;
-        let aside = |file: &SetAside| {
-            format!(
-                "{} was set aside as corrupt/{}: {}",
-                file.from, file.name, file.why
-            )
-        };
-        let first = met.set_aside.iter().take(ASIDE_NAMED_MAX);
-        self.report.warnings.extend(first.map(aside));
-        if let Some(more @ 1..) = met.set_aside.len().checked_sub(ASIDE_NAMED_MAX) {
-            self.report
-                .warnings
-                .push(format!("{more} more files were set aside in corrupt/"));
-        }
-        self.report.warnings.extend(met.foreign.iter().cloned());
+        self.report.warnings.extend(met.warnings());
         self.report
             .warnings
             .extend(std::mem::take(&mut self.untold).warnings());
@@ -254,6 +244,10 @@ impl Tick<'_, '_> {
                 format!("{why}; nothing expires and no key window counts as open in this tick")
             }));
         let clock = self.engine.clock;
+        self.report.no_room = self.session.tight();
+        if self.report.no_room.is_some() && self.report.stopped_by == StoppedBy::Done {
+            self.report.stopped_by = StoppedBy::NoRoom;
+        }
         self.report.ended_at = now;
         self.report.ms = clock.steady_ms().saturating_sub(begun_ms);
         if let Some((id, up_ms)) = clock.boot() {
@@ -273,15 +267,15 @@ fn lane_of<'l>(lanes: &'l mut [Lane], name: &DestName) -> Option<&'l mut Lane> {
     lanes.iter_mut().find(|lane| lane.destination.name == *name)
 }
 
-/// Why the clock is not to be trusted; `None` if nothing speaks against it.
+/// How far the clock can be trusted, by what the last tick left behind.
 ///
 /// # Errors
 ///
 /// The first [`StoreError`] met.
-pub fn clock_suspicion(store: &dyn Store, clock: &dyn Clock) -> Result<Option<String>, StoreError> {
+pub fn clock_trust(store: &dyn Store, clock: &dyn Clock) -> Result<Trust, StoreError> {
     let last = store.last_tick()?;
     let boot = clock.boot();
-    Ok(suspicion::check(last.as_ref(), clock.now(), boot.as_ref()))
+    Ok(Trust::of(last.as_ref(), clock.now(), boot.as_ref()))
 }
 
 /// Records what a dead tick was sending, as the first step of whoever owns the lock. Returns
@@ -296,7 +290,7 @@ pub fn recover(
     config: &Config,
     jitter: &mut dyn FnMut() -> u16,
     now: UnixMs,
-    clock_suspect: bool,
+    trust: &Trust,
     mut watch: impl FnMut(&Item, &Event, &[Notice]),
 ) -> Result<Vec<State>, StoreError> {
     let mut states = Vec::new();
@@ -305,7 +299,7 @@ pub fn recover(
         let memory = store
             .memory(&interrupted.item.envelope.destination)
             .unwrap_or_default();
-        let event = interrupted_event(config, interrupted, &memory, now, clock_suspect, jitter());
+        let event = interrupted_event(config, interrupted, &memory, now, trust, jitter());
         states.push(event.state);
         let told = notices(config, &interrupted.item, &event);
         watch(&interrupted.item, &event, &told);

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::Trust;
 use super::judge::turn;
 use crate::config::Config;
 use crate::model::ids::{DestName, RequestId};
@@ -42,6 +43,7 @@ pub fn plan(
     now: UnixMs,
 ) -> Result<Vec<Step>, StoreError> {
     let mut steps = Vec::new();
+    let trust = Trust::default();
     let scope = Scope {
         states: vec![State::Pending, State::Unknown, State::Held],
         destination: only.map(ToString::to_string),
@@ -65,7 +67,7 @@ pub fn plan(
                 "recover",
                 Some("the tick that was sending it has died, or is still running".to_owned()),
             ),
-            Some(destination) => match turn(destination, &item, now, false, None) {
+            Some(destination) => match turn(destination, &item, now, &trust, None) {
                 Decision::Claim if found.state == State::Unknown => ("resend", None),
                 Decision::Claim => ("send", None),
                 Decision::Settle(event, _) => (

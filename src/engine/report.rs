@@ -7,6 +7,7 @@ use crate::model::item::Item;
 use crate::model::notice::Notice;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
+use crate::store::disk::Room;
 
 /// Why a tick ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -20,6 +21,8 @@ pub enum StoppedBy {
     Signal,
     /// As many attempts as were asked for.
     Limit,
+    /// There is no room on the disk.
+    NoRoom,
 }
 
 /// The numbers of one tick.
@@ -60,12 +63,19 @@ pub struct Report {
     /// Why the clock is not trusted, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_suspect: Option<String>,
+    /// Up to which time the clock was once set back: key windows that began before it count as
+    /// closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_back_until: Option<UnixMs>,
     /// Which boot of the machine it ran in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
     /// How long after that boot it ended, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_ms: Option<u64>,
+    /// What there was of room when it was too little. Not part of the line.
+    #[serde(skip)]
+    pub no_room: Option<Room>,
     /// What a person should look at. Not part of the line.
     #[serde(skip)]
     pub warnings: Vec<String>,
@@ -137,8 +147,10 @@ impl Report {
             pruned: 0,
             stopped_by: StoppedBy::Done,
             clock_suspect: None,
+            set_back_until: None,
             boot_id: None,
             boot_ms: None,
+            no_room: None,
             warnings: Vec::new(),
         }
     }

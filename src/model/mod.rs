@@ -12,6 +12,7 @@ pub mod fault;
 pub mod ids;
 pub mod item;
 pub mod key;
+pub mod ledger;
 pub mod notice;
 pub mod outcome;
 pub mod policy;

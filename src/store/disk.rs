@@ -53,6 +53,8 @@ pub struct Room {
     pub bytes: u64,
     /// In files.
     pub files: u64,
+    /// How large the file system is, in bytes.
+    pub bytes_total: u64,
 }
 
 /// An open, growing file: the journal.
@@ -198,6 +200,14 @@ pub trait Disk {
     ///
     /// The system's error.
     fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()>;
+
+    /// Makes a new file of so many bytes, all of them set aside on the disk. Not synced.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; above all that the disk is full. What was begun is removed again as
+    /// far as that is possible.
+    fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()>;
 
     /// Renames, and never replaces a file. Not synced.
     ///

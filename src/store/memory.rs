@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::audit::{Audit, Part};
 use super::{
     Answer, BodyError, Claimed, Counts, Decision, DestinationHold, Dropped, Found, Full, Intake,
     Interrupted, Limits, Memory, Met, NewBody, NewBodyAt, Offer, Owner, Pruned, Refusal, Room,
@@ -20,6 +21,7 @@ use crate::model::envelope::{Body, Envelope};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
+use crate::model::ledger::Listed;
 use crate::model::notice::{Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::{UnixMs, id_time};
@@ -43,6 +45,8 @@ struct Inner {
     last_tick: Option<serde_json::Value>,
     locked_by: Option<String>,
     tombstones: BTreeMap<RequestId, Tombstone>,
+    /// What was ever accepted, as long as it may have a tombstone.
+    ledger: BTreeMap<RequestId, Listed>,
 }
 
 impl MemoryStore {
@@ -89,11 +93,13 @@ impl Inner {
         if self.items.contains_key(&id) {
             return Err(StoreError::Exists { id });
         }
+        let listed = Listed::of(&envelope, accepted.at);
         let (item, _) = Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
             what: "an item",
             source,
         })?;
         self.items.insert(id, Arc::new(item));
+        self.ledger.insert(id, listed);
         Ok(())
     }
 
@@ -197,6 +203,13 @@ impl Inner {
     /// The days of tombstones that are past retention.
     fn forgotten(&self, retention: &Retention, now: UnixMs) -> BTreeSet<UnixMs> {
         let days = self.tombstones.values().map(|t| t.pruned_at.day());
+        days.filter(|day| retention.is_forgotten(*day, now))
+            .collect()
+    }
+
+    /// The days of acceptance that are past the retention of tombstones.
+    fn unlisted(&self, retention: &Retention, now: UnixMs) -> BTreeSet<UnixMs> {
+        let days = self.ledger.values().map(|listed| listed.at.day());
         days.filter(|day| retention.is_forgotten(*day, now))
             .collect()
     }
@@ -362,6 +375,7 @@ impl Store for MemoryStore {
         Ok(Pruned {
             items: inner.past(retention, now).len() as u64,
             tombstone_files: inner.forgotten(retention, now).len() as u64,
+            ledger_files: inner.unlisted(retention, now).len() as u64,
             ..Pruned::default()
         })
     }
@@ -449,6 +463,11 @@ impl MemorySession<'_> {
 }
 
 impl Session for MemorySession<'_> {
+    /// Memory is never full.
+    fn tight(&self) -> Option<super::disk::Room> {
+        None
+    }
+
     /// Nothing runs beside a session in memory.
     fn accepted_meanwhile(&mut self) -> Result<Vec<DestName>, StoreError> {
         Ok(Vec::new())
@@ -629,8 +648,27 @@ impl Session for MemorySession<'_> {
             pruned.tombstone_files = days.len() as u64;
             let tombstones = &mut inner.tombstones;
             tombstones.retain(|_, t| !days.contains(&t.pruned_at.day()));
+            let days = inner.unlisted(retention, now);
+            pruned.ledger_files = days.len() as u64;
+            let ledger = &mut inner.ledger;
+            ledger.retain(|_, listed| !days.contains(&listed.at.day()));
         }
         Ok(pruned)
+    }
+
+    fn audit(&mut self) -> Result<Audit, StoreError> {
+        let inner = self.store.inner.borrow();
+        let mut part = Part::default();
+        for listed in inner.ledger.values() {
+            part.list(listed.clone());
+        }
+        for item in inner.items.values() {
+            part.place(item.envelope.request_id, inner.place(item).state);
+        }
+        for id in inner.tombstones.keys() {
+            part.pruned(*id);
+        }
+        Ok(part.finish(HashMap::new()))
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {

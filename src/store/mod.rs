@@ -11,6 +11,7 @@
 //! 2. An item is in one state at every instant.
 //! 3. After one failed write or sync a session refuses every later write.
 
+pub mod audit;
 pub mod disk;
 pub mod file;
 pub mod memory;
@@ -94,6 +95,15 @@ pub enum StoreError {
         found: u64,
         /// The newest format that this build knows.
         supported: u32,
+    },
+    /// A whole record of the journal is none that this build knows. Nothing was changed. Exit
+    /// code 78.
+    #[error("{} holds a record that this build does not know: {why}", path.display())]
+    JournalTooNew {
+        /// The journal's file.
+        path: PathBuf,
+        /// What is not known.
+        why: String,
     },
     /// The spool's own file cannot be understood. Exit code 78.
     #[error("{} is not a spool's description: {why}", path.display())]
@@ -739,6 +749,35 @@ pub struct Met {
     pub foreign: Vec<String>,
 }
 
+impl Met {
+    /// What a person is told of it, one line each. Of very many files of a kind the first are
+    /// named, and how many more there are: a spool full of damage must not fill a mailbox.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let aside = |file: &SetAside| {
+            format!(
+                "{} was set aside as corrupt/{}: {}",
+                file.from, file.name, file.why
+            )
+        };
+        let named = self.set_aside.iter().take(NAMED_MAX).map(aside);
+        let mut lines: Vec<String> = named.collect();
+        if let Some(more @ 1..) = self.set_aside.len().checked_sub(NAMED_MAX) {
+            lines.push(format!("{more} more files were set aside in corrupt/"));
+        }
+        lines.extend(self.foreign.iter().take(NAMED_MAX).cloned());
+        if let Some(more @ 1..) = self.foreign.len().checked_sub(NAMED_MAX) {
+            lines.push(format!(
+                "{more} more files do not belong where they are; they were left"
+            ));
+        }
+        lines
+    }
+}
+
+/// How many files of a kind [`Met::warnings`] names.
+const NAMED_MAX: usize = 100;
+
 /// What pruning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -749,6 +788,10 @@ pub struct Pruned {
     pub kept: u64,
     /// Files of tombstones, a UTC day each, that were themselves past retention.
     pub tombstone_files: u64,
+    /// Ledgers, a UTC day each, past the same retention.
+    pub ledger_files: u64,
+    /// Logs of ticks, a UTC day each, past the same retention.
+    pub tick_files: u64,
     /// There is more; prune again.
     pub left: bool,
 }
@@ -886,8 +929,8 @@ pub trait Session {
     ) -> Result<u64, StoreError>;
 
     /// Deletes what is past retention: confirmed and failed items, each once its tombstone is
-    /// durable, and then old tombstones. At most `items_max` items are looked at. The days of
-    /// the first call of a session hold for all of it.
+    /// durable, then old ledgers and logs of ticks, and then old tombstones. At most `items_max`
+    /// items are looked at. The days of the first call of a session hold for all of it.
     ///
     /// Whoever doubts the clock does not call this.
     ///
@@ -900,6 +943,13 @@ pub trait Session {
         now: UnixMs,
         items_max: usize,
     ) -> Result<Pruned, StoreError>;
+
+    /// Compares what was ever accepted with what is there. Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met: what cannot be looked at is not called missing.
+    fn audit(&mut self) -> Result<audit::Audit, StoreError>;
 
     /// Makes everything that was settled durable and visible in its place.
     ///
@@ -932,6 +982,10 @@ pub trait Session {
 
     /// What was met so far.
     fn met(&self) -> &Met;
+
+    /// The room that there was when there was too little of it: such a session claims nothing,
+    /// and whoever owns it takes nothing in. `None` while there is enough.
+    fn tight(&self) -> Option<disk::Room>;
 
     /// Accepts the notices, makes everything durable, writes `line` into the log of ticks, and
     /// gives the lock up. Items that are still claimed stay as they are.

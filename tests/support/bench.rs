@@ -96,6 +96,12 @@ impl Bench {
         Self { dir, spool }
     }
 
+    /// As [`Self::bare`], with the place of the spool elsewhere.
+    pub(crate) fn at(spool: PathBuf) -> Self {
+        let dir = TempDir::new().unwrap();
+        Self { dir, spool }
+    }
+
     /// A spool as `init` makes it.
     pub(crate) fn new() -> Self {
         let bench = Self::bare();

@@ -238,6 +238,7 @@ impl Disk for RealDisk {
         let stat = rustix::fs::statvfs(path)?;
         Ok(Room {
             bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            bytes_total: stat.f_blocks.saturating_mul(stat.f_frsize),
             files: if stat.f_files == 0 {
                 u64::MAX
             } else {
@@ -273,6 +274,18 @@ impl Disk for RealDisk {
             &times,
             AtFlags::SYMLINK_NOFOLLOW,
         )?)
+    }
+
+    fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        make_file(path, |file| {
+            match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    io::copy(&mut io::repeat(0).take(bytes), file).map(drop)
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -3,10 +3,11 @@
 //! # Order of writes
 //!
 //! 1. A key and a caller's own id are reserved in `keys/`, by making a file exclusively and
-//!    owning its lock until 4. Nobody else accepts or prunes under that name meanwhile.
+//!    owning its lock until 5. Nobody else accepts or prunes under that name meanwhile.
 //! 2. Bodies go to `bodies/`, items to `tmp/`.
 //! 3. All of this is synced.
 //! 4. Items are renamed into their place, and the directories synced.
+//! 5. Items are listed in a ledger, which is not synced.
 //!
 //! A process that dies before 4 leaves reservations of an id that is nowhere: the next caller
 //! accepts its item under that id. The lock tells a caller that is dead from one at work.
@@ -20,10 +21,11 @@ use super::super::{Answer, Limits, NewBodyAt, Offer, Refusal, Store as _, StoreE
 use super::journal::io_error;
 use super::keys::{self, Owned, Reservation, disown, known_item, own, remove, rewrite};
 use super::layout::Place;
-use super::{FileStore, census, check_directory, tombstones};
+use super::{FileStore, census, check_directory, ledger, tombstones};
 use crate::model::envelope::{BODIES, Body};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
+use crate::model::ledger::Listed;
 use crate::model::state::State;
 use crate::model::time::id_time;
 
@@ -135,6 +137,7 @@ fn own_names(store: &FileStore, offer: &Offer) -> Result<Option<Names>, StoreErr
 struct Placing {
     index: usize,
     id: RequestId,
+    listed: Listed,
     place: Place,
     temporary: PathBuf,
     has_body: bool,
@@ -413,6 +416,7 @@ fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, Sto
             id,
         },
     };
+    let listed = Listed::of(&envelope, accepted.at);
     let (item, bytes) = Item::accept(envelope, accepted).map_err(|source| StoreError::Encode {
         what: "an item",
         source,
@@ -436,6 +440,7 @@ fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, Sto
     Ok(Placing {
         index: member.index,
         id,
+        listed,
         place,
         temporary,
         has_body: body_at.is_some(),
@@ -472,14 +477,14 @@ fn sync_contents(store: &FileStore, placing: &[Placing], singly: bool) -> Result
     dirs.iter().try_for_each(|dir| store.sync_dir(dir))
 }
 
-/// Renames every item to its place, and syncs the places.
+/// Renames every item to its place, syncs the places, and lists what is accepted.
 fn place(
     store: &FileStore,
     placing: Vec<Placing>,
     answers: &mut [Answer],
 ) -> Result<(), StoreError> {
     let mut dirs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    let mut ids = BTreeMap::new();
+    let mut placed = BTreeMap::new();
     // Owned until the places are synced.
     let mut names = Vec::new();
     let mut failed = None;
@@ -494,7 +499,7 @@ fn place(
         match rename_into(store, &placing.temporary, &target, &dir) {
             Ok(Ok(())) => {
                 dirs.entry(dir).or_default().push(placing.index);
-                ids.insert(placing.index, placing.id);
+                placed.insert(placing.index, placing.listed);
                 names.extend(placing.names);
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -511,11 +516,19 @@ fn place(
             }
         }
     }
+    let mut durable = Vec::new();
     for (dir, indexes) in dirs {
-        store.sync_dir(&dir)?;
-        for index in indexes {
-            answers[index] = Answer::New(ids[&index]);
+        if let Err(error) = store.sync_dir(&dir) {
+            // What this directory got is perhaps accepted, which matters more than a failed rename.
+            failed = Some(error);
+            break;
         }
+        durable.extend(indexes);
+    }
+    // In this order: what is listed is there, and what is answered is listed.
+    ledger::append(store, durable.iter().map(|index| &placed[index]));
+    for index in durable {
+        answers[index] = Answer::New(placed[&index].request_id);
     }
     drop(names);
     failed.map_or(Ok(()), Err)

@@ -181,8 +181,20 @@ impl Journal {
     }
 }
 
-fn segment_name(number: u64) -> String {
-    format!("{number:08}.jsonl")
+/// How many digits a segment's name has.
+const SEGMENT_DIGITS: usize = 8;
+
+/// The name of a segment's file.
+#[must_use]
+pub(super) fn segment_name(number: u64) -> String {
+    format!("{number:0SEGMENT_DIGITS$}.jsonl")
+}
+
+/// Reads a name made by [`segment_name`].
+pub(super) fn segment_number(name: &OsStr) -> Option<u64> {
+    let stem = name.to_str()?.strip_suffix(".jsonl")?;
+    let is_number = stem.len() == SEGMENT_DIGITS && stem.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| stem.parse().ok()).flatten()
 }
 
 /// A record as a line with its checksum.
@@ -203,16 +215,30 @@ fn checksum(json: &str) -> String {
 /// The records of a journal file, up to the first damaged one.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Vec<Record> {
-    bytes
-        .split_inclusive(|b| *b == b'\n')
-        .map_while(|line| {
-            let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-            let (sum, json) = line.split_once(' ')?;
-            (sum == checksum(json))
-                .then(|| serde_json::from_str(json).ok())
-                .flatten()
-        })
+    whole_lines(bytes)
+        .map_while(|json| serde_json::from_str(json).ok())
         .collect()
+}
+
+/// The lines of a journal file without their checksums, up to the first damaged one.
+fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    bytes.split_inclusive(|b| *b == b'\n').map_while(|line| {
+        let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+        let (sum, json) = line.split_once(' ')?;
+        (sum == checksum(json)).then_some(json)
+    })
+}
+
+/// As [`decode`]; a line that is whole and no record is an error: it was written by a newer
+/// build, and what it did must not be forgotten.
+fn decode_known(path: &Path, bytes: &[u8]) -> Result<Vec<Record>, StoreError> {
+    let line = |json| {
+        serde_json::from_str(json).map_err(|error| StoreError::JournalTooNew {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })
+    };
+    whole_lines(bytes).map(line).collect()
 }
 
 /// The journal's segments on disk, oldest first, as (number, name).
@@ -224,11 +250,7 @@ pub fn segments(disk: &dyn Disk, root: &Path) -> Result<Vec<(u64, String)>, Stor
     let dir = root.join("journal");
     let mut found = Vec::new();
     let mut note = |name: &OsStr, kind: Kind| {
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_suffix(".jsonl"))
-            .and_then(|stem| stem.parse::<u64>().ok());
-        if let (Kind::File, Some(number)) = (kind, number) {
+        if let (Kind::File, Some(number)) = (kind, segment_number(name)) {
             found.push((number, segment_name(number)));
         }
     };
@@ -245,13 +267,13 @@ pub fn segments(disk: &dyn Disk, root: &Path) -> Result<Vec<(u64, String)>, Stor
 ///
 /// # Errors
 ///
-/// [`StoreError::Io`].
+/// [`StoreError::Io`] or [`StoreError::JournalTooNew`].
 pub fn read_all(disk: &dyn Disk, root: &Path) -> Result<Vec<Record>, StoreError> {
     let mut records = Vec::new();
     for (_, name) in segments(disk, root)? {
         let path = root.join("journal").join(name);
         match disk.read(&path, READ_BYTES_MAX) {
-            Ok(bytes) => records.extend(decode(&bytes)),
+            Ok(bytes) => records.extend(decode_known(&path, &bytes)?),
             // A running tick has closed it meanwhile: the directories say it all.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(io_error("read", &path, source)),

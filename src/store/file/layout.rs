@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model::ids::RequestId;
+use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
 
@@ -96,7 +96,7 @@ impl Place {
     pub fn parse(path: &str) -> Option<Self> {
         let mut parts = path.split('/');
         let state = State::parse(parts.next()?)?;
-        let destination = parts.next()?.to_owned();
+        let destination: DestName = parts.next()?.parse().ok()?;
         let third = parts.next()?;
         let (slot, name) = match parts.next() {
             Some(name) => (parse_slot(third)?, name),
@@ -110,7 +110,7 @@ impl Place {
         };
         parts.next().is_none().then_some(Self {
             state,
-            destination,
+            destination: destination.to_string(),
             slot,
             id,
         })
@@ -160,6 +160,17 @@ pub fn parse_name(name: &str) -> Option<(RequestId, Option<u32>)> {
             (number > 0 && number.to_string() == n).then_some((id.parse().ok()?, Some(number)))
         }
     }
+}
+
+/// Whether a path is one of something that can be set aside: an item, or a file of a drop box.
+#[must_use]
+pub fn is_of_items(path: &str) -> bool {
+    let mut parts = path.split('/');
+    let top = parts.next().unwrap_or_default();
+    let is_name = |part: &str| !["", ".", ".."].contains(&part) && !part.contains('\0');
+    (top == "incoming" || State::parse(top).is_some())
+        && path.split('/').count() > 2
+        && path.split('/').all(is_name)
 }
 
 /// A path below the spool.
@@ -235,6 +246,10 @@ mod tests {
             format!("unknown/billing/{id}.03.jsonl"),
             format!("unknown/billing/{id}.0.jsonl"),
             format!("elsewhere/billing/{id}.jsonl"),
+            format!("pending/../{id}.jsonl"),
+            format!("pending//{id}.jsonl"),
+            format!("/pending/billing/{id}.jsonl"),
+            format!("../pending/billing/{id}.jsonl"),
         ] {
             assert_eq!(Place::parse(&path), None, "{path}");
         }

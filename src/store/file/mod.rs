@@ -18,12 +18,16 @@
 //! No clock, no choice of state. The caller decides; this makes it durable.
 
 mod accept;
+mod audit;
 mod census;
 pub mod journal;
 mod keys;
 pub mod layout;
+mod ledger;
+mod logs;
 mod reader;
 mod replay;
+mod reserve;
 mod session;
 mod tombstones;
 mod window;
@@ -328,9 +332,11 @@ impl FileStore {
         let target = self.path(relative);
         let name = relative.replace('/', "_");
         let temporary = self.temporary(&name, |path| self.disk.create(path, bytes, None))?;
-        self.disk
-            .replace(&temporary, &target)
-            .map_err(|source| io_error("rename", &target, source))
+        self.disk.replace(&temporary, &target).map_err(|source| {
+            // If it stays, it is removed after a day.
+            drop(self.disk.unlink(&temporary));
+            io_error("rename", &target, source)
+        })
     }
 
     /// Sets an item file's time: the hint at when its turn comes.
@@ -508,9 +514,7 @@ impl Store for FileStore {
         match self.read_json(&format!("destinations/{destination}.json")) {
             Ok(memory) => Ok(memory.unwrap_or_default()),
             // It costs its own destination some needless attempts, and no other anything.
-            Err(StoreError::Io { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
+            Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => {
                 Ok(Memory::default())
             }
             Err(error) => Err(error),
@@ -523,7 +527,10 @@ impl Store for FileStore {
         if self.disk.stat(&self.path(&relative)).is_err() {
             return Ok(None);
         }
-        let hold = self.read_json(&relative)?;
+        let hold = match self.read_json(&relative) {
+            Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => None,
+            other => other?,
+        };
         Ok(Some(hold.unwrap_or_else(|| DestinationHold {
             at: UnixMs(0),
             by: "unknown".to_owned(),
@@ -543,7 +550,12 @@ impl Store for FileStore {
                     what: "a destination's hold",
                     source,
                 })?;
-                self.write_whole(&relative, &json)?;
+                match self.write_whole(&relative, &json) {
+                    Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
+                        self.write_whole(&relative, &json)?;
+                    }
+                    other => other?,
+                }
             }
             None => match self.disk.unlink(&self.path(&relative)) {
                 Ok(()) => {}
@@ -605,7 +617,16 @@ impl Store for FileStore {
         self.check_lock(named.inode.1)?;
         // For people only: on a full disk the lock is owned all the same.
         drop(lock.describe(&format!("{} since {}\n", owner.who, owner.now)));
-        Ok(Box::new(session::FileSession::open(self, lock, owner)?))
+        let tight = reserve::open(self);
+        let session = match session::FileSession::open(self, owner, tight) {
+            // A quota, or a disk that has filled up since a moment ago: replay is done again.
+            Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
+                let room = self.disk.room(&self.root).ok();
+                session::FileSession::open(self, owner, room)?
+            }
+            other => other?,
+        };
+        Ok(Box::new(session.with(lock)))
     }
 }
 

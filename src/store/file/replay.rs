@@ -1,12 +1,12 @@
 //! Replay: what a dead owner's journal says is done again, in order and idempotently.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
 use super::super::disk::Kind;
 use super::super::{SetAside, StoreError};
 use super::journal::{self, MoveRecord, Record, io_error};
-use super::layout::Place;
+use super::layout::{self, Place};
 use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::RequestId;
 use crate::model::item::{Damage, Item, event_line};
@@ -24,6 +24,8 @@ pub(super) struct Replayed {
     pub(super) notices: Merged,
     /// Files that stood where an item had to go.
     pub(super) displaced: Vec<SetAside>,
+    /// What is left as it is: files that are no journal, and paths that no record of ours names.
+    pub(super) foreign: Vec<(String, &'static str)>,
 }
 
 /// Replays every segment. The caller closes the journal afterwards.
@@ -33,7 +35,24 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         last_segment: segments.last().map_or(0, |(number, _)| *number),
         ..Replayed::default()
     };
-    let records = journal::read_all(store.disk.as_ref(), &store.root)?;
+    store.list("journal", &mut |name, kind| {
+        if kind != Kind::File || journal::segment_number(name).is_none() {
+            let path = format!("journal/{}", name.display());
+            let why = "it does not belong here; it was left as it is";
+            replayed.foreign.push((path, why));
+        }
+    })?;
+    let mut records = journal::read_all(store.disk.as_ref(), &store.root)?;
+    records.retain(|record| match stray_path(record) {
+        Some(path) => {
+            let path = format!("journal: `{path}`");
+            let why = "it is no place of this spool, and was not touched";
+            replayed.foreign.push((path, why));
+            false
+        }
+        None => true,
+    });
+    look_at_dirs(store, &records)?;
     let places = places(&records);
     for record in records {
         match record {
@@ -69,6 +88,60 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         }
     }
     Ok(replayed)
+}
+
+/// A path of a record that is none of the spool's own places. A journal is the one file whose
+/// words become moves: whoever else can write it must not move anything outside by it.
+fn stray_path(record: &Record) -> Option<String> {
+    let is_corrupt = |path: &str| {
+        let name = path.strip_prefix("corrupt/");
+        name.is_some_and(|name| !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']))
+    };
+    match record {
+        Record::Claim { items, .. } => {
+            let stray = |from: &&String| Place::parse(from).is_none();
+            items.iter().map(|item| &item.from).find(stray).cloned()
+        }
+        Record::Move(step) if step.why.is_some() => {
+            let stray = !layout::is_of_items(&step.from);
+            let path = if stray { &step.from } else { &step.to };
+            (stray || !is_corrupt(&step.to)).then(|| path.clone())
+        }
+        Record::Move(step) => match (Place::parse(&step.from), Place::parse(&step.to)) {
+            (Some(from), Some(to)) if from.id == to.id && from.destination == to.destination => {
+                None
+            }
+            (Some(_), _) => Some(step.to.clone()),
+            (None, _) => Some(step.from.clone()),
+        },
+        Record::Tell { .. } | Record::Carry { .. } => None,
+    }
+}
+
+/// Checks that no link stands in the place of a directory that a record moves something out of:
+/// the move would begin outside the spool. What stands in the way of its end is set aside.
+fn look_at_dirs(store: &FileStore, records: &[Record]) -> Result<(), StoreError> {
+    let mut dirs = BTreeSet::new();
+    let mut note = |path: &str| {
+        dirs.extend(path.match_indices('/').map(|(at, _)| path[..at].to_owned()));
+    };
+    for record in records {
+        match record {
+            Record::Claim { items, .. } => items.iter().for_each(|item| note(&item.from)),
+            Record::Move(step) => note(&step.from),
+            Record::Tell { .. } | Record::Carry { .. } => {}
+        }
+    }
+    let is_link = |dir: &String| {
+        let meta = store.disk.stat(&store.path(dir));
+        meta.is_ok_and(|meta| meta.kind == Kind::Other)
+    };
+    match dirs.iter().find(|dir| is_link(dir)) {
+        Some(dir) => Err(StoreError::NotDirectory {
+            path: store.path(dir),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Every place that the journal moves each item to.
@@ -200,7 +273,7 @@ pub(super) fn move_file(
                 .map_err(|error| io_error("remove", &source, error))?;
             return Ok(None);
         }
-        let name = free_name(store, to, &[]);
+        let name = free_name(store, to, &HashSet::new());
         let why = format!("another file of this item, from {from}, was moved here");
         set_aside(store, to, &format!("corrupt/{name}"), &why)?;
         displaced = Some(SetAside {
@@ -229,7 +302,7 @@ pub(super) fn clear_way(store: &FileStore, to: &str) -> Result<Option<SetAside>,
             .stat(&path)
             .is_ok_and(|meta| meta.kind != Kind::Directory);
         if in_the_way {
-            let name = free_name(store, dir, &[]);
+            let name = free_name(store, dir, &HashSet::new());
             let why = "a directory of items belongs where it was".to_owned();
             set_aside(store, dir, &format!("corrupt/{name}"), &why)?;
             return Ok(Some(SetAside {
@@ -281,7 +354,7 @@ pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
 }
 
 /// A name in `corrupt/` for a file, as near to its own as is free.
-pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) -> String {
+pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String>) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     // Room for a number and for `.why.json`: in a drop box names can be as long as they come.
     let mut end = file.len().min(NAME_BYTES_MAX);
@@ -291,7 +364,7 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) ->
     let file = &file[..end];
     let taken = |name: &str| {
         let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
-        there.is_ok() || promised.iter().any(|known| known.name == name)
+        there.is_ok() || promised.contains(name)
     };
     let mut name = file.to_owned();
     let mut copy = 1_u64;
@@ -318,7 +391,10 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
         .create(&path, format!("{note}\n").as_bytes(), None)
     {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        // Of this very move, begun before a crash; or of a file that a person has removed since.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
+        }
         Err(source) => return Err(io_error("write", &path, source)),
     }
     if done {

@@ -8,7 +8,8 @@ mod waiting;
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use super::super::disk::{Kind, Lock};
+use super::super::audit::Audit;
+use super::super::disk::{Kind, Lock, Room};
 use super::super::{
     Claimed, Decision, Dropped, Found, Intake, Interrupted, Limits, Memory, Met, Owner, Pruned,
     Session, SetAside, StoreError, TakenIn, Want,
@@ -16,7 +17,7 @@ use super::super::{
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
 use super::window::Window;
-use super::{FileStore, ITEM_BYTES_MAX, reader, replay};
+use super::{FileStore, ITEM_BYTES_MAX, audit, reader, replay, reserve};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
@@ -33,6 +34,10 @@ struct InHand {
     bytes_good: u64,
 }
 
+/// The journal's space that is set aside for the settle of one item, in bytes: its event with a
+/// response of 2 KiB, in JSON, and its notices.
+const SETTLE_BYTES: u64 = 8 * 1024;
+
 /// A move that is in the journal and not yet in the directories.
 struct Recorded {
     step: MoveRecord,
@@ -42,6 +47,8 @@ struct Recorded {
 pub(super) struct FileSession<'a> {
     store: &'a FileStore,
     lock: Option<Box<dyn Lock>>,
+    /// The room that there was when there was too little of it.
+    tight: Option<Room>,
     now: UnixMs,
     told_of_corrupt: Vec<DestName>,
     told_in_text: Vec<DestName>,
@@ -56,6 +63,8 @@ pub(super) struct FileSession<'a> {
     notices: Merged,
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
+    /// The names in `corrupt/` that are promised to files.
+    names_aside: HashSet<String>,
     foreign_seen: HashSet<String>,
     /// How far the drop boxes have been looked at.
     boxes: HashMap<DestName, intake::BoxCursor>,
@@ -79,13 +88,14 @@ enum Got {
 impl<'a> FileSession<'a> {
     pub(super) fn open(
         store: &'a FileStore,
-        lock: Box<dyn Lock>,
         owner: &Owner<'_>,
+        tight: Option<Room>,
     ) -> Result<Self, StoreError> {
         let replayed = replay::replay(store)?;
         let mut session = Self {
             store,
-            lock: Some(lock),
+            lock: None,
+            tight,
             now: owner.now,
             told_of_corrupt: owner.told_of_corrupt.to_vec(),
             told_in_text: owner.told_in_text.to_vec(),
@@ -99,6 +109,7 @@ impl<'a> FileSession<'a> {
             notices: replayed.notices,
             claimed_at: replayed.claimed_at,
             met: Met::default(),
+            names_aside: HashSet::new(),
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
             unusable: HashSet::new(),
@@ -107,6 +118,9 @@ impl<'a> FileSession<'a> {
             poisoned: false,
             pruner: prune::Pruner::default(),
         };
+        for (path, why) in replayed.foreign {
+            session.foreign(&path, why);
+        }
         session.displaced(replayed.displaced)?;
         session.guard(|session| session.sweep_unfinished())?;
         if session.dirty {
@@ -114,6 +128,37 @@ impl<'a> FileSession<'a> {
             session.guard(Self::checkpoint)?;
         }
         Ok(session)
+    }
+
+    /// Gives it the lock, which it owns until it is dropped.
+    pub(super) fn with(mut self, lock: Box<dyn Lock>) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+
+    /// Does a step, and once more with the reserve's room if there is none left.
+    fn with_room<T>(
+        &mut self,
+        mut step: impl FnMut(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match step(self) {
+            Err(error) if reserve::is_for_room(&error) && self.loosen() => step(self),
+            other => other,
+        }
+    }
+
+    /// Gives the reserve up. The session is tight from here on. False if there was none.
+    fn loosen(&mut self) -> bool {
+        if self.tight.is_some() {
+            return false;
+        }
+        let room = self.store.disk.room(&self.store.root).ok();
+        self.tight = room.or(Some(Room {
+            bytes: 0,
+            files: 0,
+            bytes_total: 0,
+        }));
+        reserve::give_up(self.store)
     }
 
     /// Removes what processes that died left unfinished in `tmp/`: nothing there was ever
@@ -153,13 +198,30 @@ impl<'a> FileSession<'a> {
         }
         let result = step(self);
         self.poisoned = result.is_err();
+        if result.as_ref().is_err_and(reserve::is_for_room) {
+            // The next session goes on with its room.
+            self.loosen();
+        }
         result
     }
 
     fn journal(&mut self) -> Result<&mut Journal, StoreError> {
         if self.journal.is_none() {
-            let number = self.last_segment + 1;
-            let journal = Journal::begin(self.store.disk.as_ref(), &self.store.root, number)?;
+            let mut number = self.last_segment + 1;
+            // Something that is no file of ours may stand there.
+            let path = |number| format!("journal/{}", super::journal::segment_name(number));
+            let is_taken = |number| {
+                self.store
+                    .disk
+                    .stat(&self.store.path(&path(number)))
+                    .is_ok()
+            };
+            while is_taken(number) {
+                number += 1;
+            }
+            let journal = self.with_room(|session| {
+                Journal::begin(session.store.disk.as_ref(), &session.store.root, number)
+            })?;
             self.last_segment = number;
             self.journal = Some(journal);
             self.dirty = true;
@@ -187,7 +249,9 @@ impl<'a> FileSession<'a> {
         self.leaving.clear();
         let mut displaced = Vec::new();
         for recorded in std::mem::take(&mut self.recorded) {
-            let aside = replay::apply(self.store, &recorded.step, recorded.bytes_good, &[])?;
+            let Recorded { step, bytes_good } = &recorded;
+            let aside =
+                self.with_room(|session| replay::apply(session.store, step, *bytes_good, &[]))?;
             displaced.extend(aside);
         }
         self.displaced(displaced)
@@ -199,6 +263,7 @@ impl<'a> FileSession<'a> {
             let destination = file.from.split('/').nth(1).unwrap_or_default();
             let notices = self.corrupt_notices(&file.name, destination);
             self.tell_of(notices)?;
+            self.names_aside.insert(file.name.clone());
             self.met.set_aside.push(file);
         }
         Ok(())
@@ -253,10 +318,20 @@ impl<'a> FileSession<'a> {
             claims: self.in_hand.values().map(carried).collect(),
             notices: self.notices.clone(),
         };
+        self.journal()?;
+        self.reserve_settles(0)?;
         let journal = self.journal()?;
         journal.append(&carry)?;
         journal.sync()?;
         self.remove_segment(old.name())
+    }
+
+    /// Sets the journal's space aside for the settles of what is in hand, and of `more` items.
+    fn reserve_settles(&mut self, more: usize) -> Result<(), StoreError> {
+        // One more than there are: for what is told besides.
+        let items = self.in_hand.len().saturating_add(more).saturating_add(1);
+        let bytes = SETTLE_BYTES.saturating_mul(items as u64);
+        self.with_room(|session| session.journal()?.reserve(bytes))
     }
 
     fn remove_segment(&self, name: &str) -> Result<(), StoreError> {
@@ -285,8 +360,10 @@ impl<'a> FileSession<'a> {
             for envelope in batch.envelopes(self.now, &self.told_in_text) {
                 let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
                 let name = envelope.destination.to_string();
-                let (again, accepted_again) = (envelope.clone(), accepted.clone());
-                match self.store.place_new(envelope, accepted) {
+                let placed = self.with_room(|session| {
+                    session.store.place_new(envelope.clone(), accepted.clone())
+                });
+                match placed {
                     // Accepted by a session that died before its journal was gone.
                     Ok(()) | Err(StoreError::Exists { .. }) => {}
                     Err(StoreError::NotDirectory { .. }) => {
@@ -294,7 +371,7 @@ impl<'a> FileSession<'a> {
                         // whoever it is must be told.
                         let aside = replay::clear_way(self.store, &format!("pending/{name}/x"))?;
                         self.displaced(aside.into_iter().collect())?;
-                        self.store.place_new(again, accepted_again)?;
+                        self.store.place_new(envelope, accepted)?;
                     }
                     Err(error) => return Err(error),
                 }
@@ -379,7 +456,7 @@ impl<'a> FileSession<'a> {
         destination: &str,
         why: &str,
     ) -> Result<(), StoreError> {
-        let name = replay::free_name(self.store, like, &self.met.set_aside);
+        let name = replay::free_name(self.store, like, &self.names_aside);
         let notices = self.corrupt_notices(&name, destination);
         self.record(
             MoveRecord {
@@ -393,6 +470,7 @@ impl<'a> FileSession<'a> {
             },
             None,
         )?;
+        self.names_aside.insert(name.clone());
         self.met.set_aside.push(SetAside {
             from: from.to_owned(),
             name,
@@ -688,6 +766,12 @@ impl Session for FileSession<'_> {
         self.guard(|session| session.prune_some(retention, now, items_max))
     }
 
+    fn audit(&mut self) -> Result<Audit, StoreError> {
+        // What this session has moved must lie in its place.
+        self.guard(Self::flush)?;
+        audit::audit(self.store, audit::IDS_MAX)
+    }
+
     fn sync(&mut self) -> Result<(), StoreError> {
         self.guard(Self::flush)
     }
@@ -719,14 +803,30 @@ impl Session for FileSession<'_> {
                 what: "a destination's memory",
                 source,
             })?;
-            session
-                .store
-                .write_whole(&format!("destinations/{destination}.json"), &json)
+            let relative = format!("destinations/{destination}.json");
+            match session.with_room(|session| session.store.write_whole(&relative, &json)) {
+                // Something else stands there: its destination is not remembered, which costs it
+                // some attempts, and no other anything.
+                Err(StoreError::Io {
+                    op: "rename",
+                    source,
+                    ..
+                }) if !replay::is_of_the_disk(&source) => {
+                    let why = format!("cannot replace it: {source}; it was left as it is");
+                    session.foreign(&relative, &why);
+                    Ok(())
+                }
+                other => other,
+            }
         })
     }
 
     fn met(&self) -> &Met {
         &self.met
+    }
+
+    fn tight(&self) -> Option<Room> {
+        self.tight
     }
 
     fn close(
@@ -743,15 +843,19 @@ impl Session for FileSession<'_> {
             }
             if let Some(line) = line {
                 let path = session.store.path(&reader::tick_log(session.store, now)?);
-                let text = format!("{line}\n");
-                session
-                    .store
-                    .disk
-                    .append_line(&path, text.as_bytes())
-                    .map_err(|source| io_error("append to", &path, source))?;
+                let mut text = format!("{line}\n");
+                session.with_room(|session| {
+                    let appended = session.store.disk.append_line(&path, text.as_bytes());
+                    // The second time after what the first has torn off.
+                    text.insert(0, '\n');
+                    appended.map_err(|source| io_error("append to", &path, source))
+                })?;
             }
             session.checkpoint()
         })?;
+        if self.tight.is_some() {
+            reserve::close(self.store);
+        }
         let listed: Vec<String> = self
             .windows
             .drain()

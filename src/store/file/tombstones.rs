@@ -4,59 +4,33 @@
 //! A line is one [`Tombstone`], the request id first. A crash may leave half a line, or zeros; what
 //! is no tombstone is none. An id may have several: they say the same, but for `pruned_at`.
 
-use std::io;
-
 use super::super::disk::Kind;
 use super::super::{Pruned, StoreError};
 use super::FileStore;
 use super::journal::io_error;
 use super::layout::{self, Slot, slot_dir};
+use super::logs::{self, LineReader, PART_BYTES};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 use crate::model::time::{UnixMs, id_time};
 use crate::model::tombstone::{Retention, Tombstone};
 
-/// So much of a log is read at once, in bytes.
-const PART_BYTES: u64 = 256 * 1024;
-
-/// A line longer than this is none of ours, in bytes.
-const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
-
 /// The log of the day on which `at` lies, relative to the spool.
 pub(super) fn log_of(at: UnixMs) -> String {
-    format!("log/pruned-{}.jsonl", at.day_name())
+    logs::path(logs::PRUNED, at)
 }
 
 /// The days of all logs, oldest first.
 pub(super) fn days(store: &FileStore) -> Result<Vec<UnixMs>, StoreError> {
-    let mut days = Vec::new();
-    store.list("log", &mut |name, kind| {
-        let day = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("pruned-")?.strip_suffix(".jsonl"))
-            .and_then(UnixMs::from_day_name);
-        if kind == Kind::File {
-            days.extend(day);
-        }
-    })?;
-    days.sort();
-    Ok(days)
+    logs::days(store, logs::PRUNED)
 }
 
-/// Reads a log part by part, whole lines at a time.
-pub(super) struct LogReader {
-    relative: String,
-    offset: u64,
-    rest: Vec<u8>,
-}
+/// Reads a log part by part.
+pub(super) struct LogReader(LineReader);
 
 impl LogReader {
     pub(super) fn new(day: UnixMs) -> Self {
-        Self {
-            relative: log_of(day),
-            offset: 0,
-            rest: Vec::new(),
-        }
+        Self(LineReader::new(logs::PRUNED, day))
     }
 
     /// The tombstones of the next part for which `wanted` holds of the line. `None` at the end;
@@ -66,24 +40,9 @@ impl LogReader {
         store: &FileStore,
         wanted: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Vec<Tombstone>>, StoreError> {
-        let path = store.path(&self.relative);
-        let part = match store.disk.read_part(&path, self.offset, PART_BYTES) {
-            Ok(part) => part,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(io_error("read", &path, source)),
-        };
-        if part.is_empty() {
+        let Some(lines) = self.0.next(store)? else {
             return Ok(None);
-        }
-        self.offset += part.len() as u64;
-        self.rest.extend(part);
-        let end = self.rest.iter().rposition(|b| *b == b'\n');
-        let rest = match end {
-            Some(end) => self.rest.split_off(end + 1),
-            None if self.rest.len() > LINE_BYTES_MAX => Vec::new(),
-            None => return Ok(Some(Vec::new())),
         };
-        let lines = std::mem::replace(&mut self.rest, rest);
         let lines = lines.split(|b| *b == b'\n').filter(|line| wanted(line));
         Ok(Some(lines.filter_map(Tombstone::parse).collect()))
     }
@@ -195,6 +154,36 @@ pub(super) fn past_days(
     Ok(past)
 }
 
+/// The other logs that are past the retention of tombstones, by day.
+#[derive(Debug, Default)]
+pub(super) struct OldLogs {
+    /// Ledgers. An item is pruned later than it was accepted, so the tombstones of what these list
+    /// are in logs of the same days or later ones.
+    pub(super) ledgers: Vec<UnixMs>,
+    /// Logs of ticks; never the newest, whose last line says when the last tick was.
+    pub(super) ticks: Vec<UnixMs>,
+}
+
+impl OldLogs {
+    pub(super) fn find(
+        store: &FileStore,
+        retention: &Retention,
+        now: UnixMs,
+    ) -> Result<Self, StoreError> {
+        let mut ledgers = logs::days(store, logs::ACCEPTED)?;
+        let mut ticks = logs::days(store, logs::TICKS)?;
+        ticks.pop();
+        for days in [&mut ledgers, &mut ticks] {
+            days.retain(|day| retention.is_forgotten(*day, now));
+        }
+        Ok(Self { ledgers, ticks })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ledgers.is_empty() && self.ticks.is_empty()
+    }
+}
+
 /// How much is past retention, by names alone.
 pub(super) fn prunable(
     store: &FileStore,
@@ -211,5 +200,8 @@ pub(super) fn prunable(
     let logs = days(store)?;
     let forgotten = logs.iter().filter(|day| retention.is_forgotten(**day, now));
     pruned.tombstone_files = forgotten.count() as u64;
+    let old = OldLogs::find(store, retention, now)?;
+    pruned.ledger_files = old.ledgers.len() as u64;
+    pruned.tick_files = old.ticks.len() as u64;
     Ok(pruned)
 }

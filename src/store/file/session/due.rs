@@ -21,10 +21,6 @@ use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 
-/// The journal's space that is set aside for the settle of one item, in bytes: its event with a
-/// response of 2 KiB, in JSON, and its notices.
-const SETTLE_BYTES: u64 = 8 * 1024;
-
 /// How many bytes of items one group holds in memory.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -51,7 +47,8 @@ impl FileSession<'_> {
         };
         self.unusable.insert(destination.clone());
         let why = format!("{error}; nothing is sent to `{destination}`");
-        self.met.foreign.push(why);
+        // Before single files, of which there may be many.
+        self.met.foreign.insert(0, why);
         false
     }
 
@@ -123,6 +120,9 @@ impl FileSession<'_> {
         decide: &mut dyn FnMut(&Item) -> Decision,
     ) -> Result<Vec<Claimed>, StoreError> {
         self.now = now;
+        if self.tight.is_some() {
+            return Ok(Vec::new());
+        }
         let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
         let mut group_bytes = 0;
         for want in wants {
@@ -188,8 +188,12 @@ impl FileSession<'_> {
                 n: *n,
             })
             .collect();
+        self.reserve_settles(group.len())?;
+        if self.tight.is_some() {
+            // There is room for what is in hand, and there must stay some.
+            return Ok(Vec::new());
+        }
         let journal = self.journal()?;
-        journal.reserve(SETTLE_BYTES * (group.len() as u64 + 1))?;
         journal.append(&Record::Claim { at: now, items })?;
         // The claims are durable from here on, and so is everything settled before.
         self.write_out()?;

@@ -6,7 +6,8 @@
 //! their bodies and dedupe keys. A crash before the second leaves items that have a tombstone: they
 //! are still items, and are pruned again. A crash before the third leaves bodies and keys of items
 //! that are gone: the tombstones of the last group name them, and the next pruning begins with
-//! those. An old log of tombstones goes last, after the reservations of its ids.
+//! those. An old log of tombstones goes last, after the reservations of its ids, and after the
+//! ledgers that list them: what a ledger lists has a tombstone, or is there.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io;
@@ -15,8 +16,8 @@ use super::super::super::disk::{Kind, Lock};
 use super::super::super::{Pruned, StoreError};
 use super::super::journal::io_error;
 use super::super::layout::{self, Place, Slot};
-use super::super::tombstones::{self, LogReader, SettledDay};
-use super::super::{keys, reader};
+use super::super::tombstones::{self, LogReader, OldLogs, SettledDay};
+use super::super::{keys, logs, reader};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
@@ -42,6 +43,8 @@ pub(in super::super) struct Pruner {
     names: VecDeque<Place>,
     /// Past retention and left as they are: they are not looked at twice.
     passed: HashSet<RequestId>,
+    /// Old ledgers and logs of ticks.
+    old: OldLogs,
     /// Old logs of tombstones.
     logs: VecDeque<UnixMs>,
     /// How far the first of them has been read.
@@ -52,7 +55,8 @@ pub(in super::super) struct Pruner {
 
 impl Pruner {
     fn is_through(&self) -> bool {
-        self.names.is_empty() && self.days.is_empty() && self.logs.is_empty()
+        let items = self.names.is_empty() && self.days.is_empty();
+        items && self.old.is_empty() && self.logs.is_empty()
     }
 }
 
@@ -115,6 +119,7 @@ impl FileSession<'_> {
         }
         let forgotten = |day: &UnixMs| retention.is_forgotten(*day, now);
         self.pruner.logs = logs.into_iter().filter(forgotten).collect();
+        self.pruner.old = OldLogs::find(self.store, retention, now)?;
         self.pruner.begun = true;
         Ok(())
     }
@@ -371,8 +376,23 @@ impl FileSession<'_> {
         Ok(())
     }
 
-    /// Forgets one part of the oldest log of tombstones that is past retention.
+    /// Forgets the old ledgers and logs of ticks, or one part of the oldest log of tombstones that
+    /// is past retention.
     fn forget_some(&mut self, pruned: &mut Pruned) -> Result<(), StoreError> {
+        if !self.pruner.old.is_empty() {
+            let old = std::mem::take(&mut self.pruner.old);
+            for (kind, days, files) in [
+                (logs::ACCEPTED, old.ledgers, &mut pruned.ledger_files),
+                (logs::TICKS, old.ticks, &mut pruned.tick_files),
+            ] {
+                for day in days {
+                    self.unlink(&logs::path(kind, day))?;
+                    *files += 1;
+                }
+            }
+            // A ledger that came back without the tombstones would call its items missing.
+            return self.store.sync_dir("log");
+        }
         let Some(day) = self.pruner.logs.front().copied() else {
             return Ok(());
         };

@@ -1,0 +1,92 @@
+//! The logs of a UTC day each: `log/KIND-DAY.jsonl`. What they are called, which there are, and
+//! reading them line by line.
+
+use std::io;
+
+use super::super::StoreError;
+use super::super::disk::Kind;
+use super::FileStore;
+use super::journal::io_error;
+use crate::model::time::UnixMs;
+
+/// Items that were accepted: the ledgers.
+pub(super) const ACCEPTED: &str = "accepted";
+
+/// Items that were pruned: the tombstones.
+pub(super) const PRUNED: &str = "pruned";
+
+/// What ticks did.
+pub(super) const TICKS: &str = "ticks";
+
+/// So much of a log is read at once, in bytes.
+pub(super) const PART_BYTES: u64 = 256 * 1024;
+
+/// A line longer than this is none of ours, in bytes.
+const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The log of the day on which `at` lies, relative to the spool.
+pub(super) fn path(kind: &str, at: UnixMs) -> String {
+    format!("log/{kind}-{}.jsonl", at.day_name())
+}
+
+/// The days of all logs of a kind, oldest first.
+pub(super) fn days(store: &FileStore, kind: &str) -> Result<Vec<UnixMs>, StoreError> {
+    let mut days = Vec::new();
+    store.list("log", &mut |name, entry| {
+        let day = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(kind)?.strip_prefix('-'))
+            .and_then(|name| UnixMs::from_day_name(name.strip_suffix(".jsonl")?));
+        if entry == Kind::File {
+            days.extend(day);
+        }
+    })?;
+    days.sort();
+    Ok(days)
+}
+
+/// Reads a log part by part, whole lines at a time.
+pub(super) struct LineReader {
+    relative: String,
+    offset: u64,
+    rest: Vec<u8>,
+}
+
+impl LineReader {
+    pub(super) fn new(kind: &str, day: UnixMs) -> Self {
+        Self {
+            relative: path(kind, day),
+            offset: 0,
+            rest: Vec::new(),
+        }
+    }
+
+    /// The next lines, perhaps none yet. `None` at the end; a log that is not there has none.
+    pub(super) fn next(&mut self, store: &FileStore) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = store.path(&self.relative);
+        let part = match store.disk.read_part(&path, self.offset, PART_BYTES) {
+            Ok(part) => part,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io_error("read", &path, source)),
+        };
+        if part.is_empty() {
+            return Ok(None);
+        }
+        self.offset += part.len() as u64;
+        let end = part.iter().rposition(|b| *b == b'\n');
+        let end = end.map(|end| self.rest.len() + end + 1);
+        self.rest.extend(part);
+        let rest = match end {
+            Some(end) => self.rest.split_off(end),
+            // What is longer than any line is given away as one.
+            None if self.rest.len() > LINE_BYTES_MAX => Vec::new(),
+            None => return Ok(Some(Vec::new())),
+        };
+        Ok(Some(std::mem::replace(&mut self.rest, rest)))
+    }
+
+    /// What stands behind the last newline, at the end.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+}
