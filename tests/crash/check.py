@@ -446,6 +446,9 @@ def before(facts):
 
 def of_init(check):
     """Whatever a death of `init` leaves, it completes; then the spool works."""
+    if check.exit == "0":
+        check.tickpost("status")
+        check.tickpost("config", "check")
     check.tickpost("init")
     if check.bad:
         return
