@@ -266,6 +266,37 @@ fn a_directory_that_is_no_spool_is_left_alone() {
         std::fs::create_dir(bench.spool().join("pending")).unwrap();
         bench.run(&["init"]).ok();
     }
+    // Also one that died while it wrote the configuration: half of it is nobody's.
+    let bench = Bench::bare();
+    std::fs::create_dir_all(bench.spool().join("tmp")).unwrap();
+    std::fs::write(bench.spool().join("tmp/tickpost.toml.7.0"), "[tic").unwrap();
+    bench.run(&["init"]).ok();
+    bench.run(&["config", "check"]).ok();
+}
+
+/// A death at any write or rename: the next `init` makes the rest, and the configuration is whole.
+#[test]
+fn an_init_that_died_is_completed() {
+    let whole = fs::read(Bench::new().spool().join("tickpost.toml")).unwrap();
+    for death in ["write", "fsync", "renameat2"] {
+        for nth in 1..=5 {
+            let bench = Bench::bare();
+            let inject = format!("inject={death}:signal=KILL:when={nth}");
+            let died = std::process::Command::new("strace")
+                .args(["-f", "-o", "/dev/null", "-e", &inject])
+                .arg(env!("CARGO_BIN_EXE_tickpost"))
+                .args(["--spool", bench.spool().to_str().unwrap(), "init"])
+                .output();
+            if died.is_err() {
+                // There is no strace here.
+                return;
+            }
+            bench.run(&["init"]).ok();
+            let got = fs::read(bench.spool().join("tickpost.toml")).unwrap();
+            assert_eq!(got, whole, "killed at {death} number {nth}");
+            bench.run(&["status"]).ok();
+        }
+    }
 }
 
 #[test]

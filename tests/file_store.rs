@@ -663,6 +663,40 @@ fn whatever_of_the_directories_was_lost_the_end_is_the_same() {
     }
 }
 
+/// Blocks of a file reach the disk in any order: a later event whole, a piece of an earlier one not.
+#[test]
+fn a_hole_before_an_event_is_filled_from_the_journal() {
+    let spool = Spool::new();
+    let store = spool.store();
+    spool.plant(&format!("unknown/a/{}.1.jsonl", id(1)), &bytes_of(1, &[]));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut due_now = |item: &Interrupted| {
+        let mut event = attempt(item.n, NOW, State::Unknown, Some(NOW));
+        event.claimed_at = Some(item.claimed_at);
+        (event, vec![])
+    };
+    assert_eq!(session.recover(&mut due_now).unwrap(), 1);
+    let claims = session.claim(&want(5), NOW, &mut claim_all).unwrap();
+    settle(session.as_mut(), &claims[0], State::Confirmed, None);
+    session.sync().unwrap();
+    drop(session);
+    let before = items_of(&spool.tree(&STATES));
+    let (place, events) = &before[&id(1)];
+    assert_eq!(events.len(), 3);
+    let good = fs::read(spool.path(place)).unwrap();
+    let from = bytes_of(1, &[]).len();
+    for to in [from + 33, good.len() - 1] {
+        let mut bytes = good.clone();
+        bytes[from..to].fill(0);
+        fs::write(spool.path(place), bytes).unwrap();
+        let journal = fs::read(spool.path("journal/00000001.jsonl")).unwrap();
+        store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+        assert_eq!(fs::read(spool.path(place)).unwrap(), good, "{from} to {to}");
+        fs::write(spool.path("journal/00000001.jsonl"), journal).unwrap();
+    }
+    assert!(spool.names(&["corrupt"]).is_empty());
+}
+
 /// A power loss in the middle of a rename can leave both names.
 #[test]
 fn one_file_under_two_names_keeps_the_later() {
@@ -967,6 +1001,25 @@ fn set_aside_and_tell(spool: &Spool, why: &str, name: &str) {
     ];
     assert_eq!(notices.map(|names| names.len()), [1, 1], "{why}");
     assert_eq!(store.counts().unwrap().corrupt, 1);
+}
+
+/// The names of the file and of its reason become durable each for itself.
+#[test]
+fn a_reason_that_the_power_took_is_written_again() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let name = format!("{}.jsonl", id(1));
+    spool.plant(&format!("pending/a/{name}"), b"bad");
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(5), NOW, &mut claim_all).unwrap();
+    session.sync().unwrap();
+    drop(session);
+    let why = spool.path(&format!("corrupt/{name}.why.json"));
+    let before = fs::read(&why).unwrap();
+    fs::remove_file(&why).unwrap();
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    assert_eq!(fs::read(&why).unwrap(), before);
+    assert_eq!(spool.names(&["corrupt"]).len(), 2);
 }
 
 #[test]

@@ -165,7 +165,25 @@ impl FileStore {
         };
         file("lock", b"")?;
         file("wake", b"")?;
-        file("tickpost.toml", sample_config.as_bytes())?;
+        // Whole or not at all, or the next `init` would take half of one for the user's. True if
+        // it was not there.
+        let whole = |name: &str, bytes: &[u8]| -> Result<bool, StoreError> {
+            let path = root.join(name);
+            let temporary = make_temporary(root, name, |path| disk.create(path, bytes, None))?;
+            match disk.rename(&temporary, &path) {
+                Ok(()) => Ok(true),
+                // Somebody else made it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    disk.unlink(&temporary).map_err(not_creatable(&temporary))?;
+                    Ok(false)
+                }
+                Err(source) => Err(not_creatable(&path)(source)),
+            }
+        };
+        let config = "tickpost.toml";
+        if disk.stat(&root.join(config)).is_err() && whole(config, sample_config.as_bytes())? {
+            made.made.push(config.to_owned());
+        }
         let lock = disk
             .stat(&root.join("lock"))
             .map_err(not_creatable(&root.join("lock")))?;
@@ -182,17 +200,10 @@ impl FileStore {
         // Last and at once, so that a directory with spool.json is a whole spool.
         if !is_spool(root) {
             RealDisk::make_private(root).map_err(not_creatable(root))?;
+            disk.sync_dir(root).map_err(not_creatable(root))?;
             let bytes = format!("{json}\n").into_bytes();
-            let temporary =
-                make_temporary(root, "spool.json", |path| disk.create(path, &bytes, None))?;
-            let path = root.join("spool.json");
-            match disk.rename(&temporary, &path) {
-                Ok(()) => made.made.push("spool.json".to_owned()),
-                // Somebody else made it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    disk.unlink(&temporary).map_err(not_creatable(&temporary))?;
-                }
-                Err(source) => return Err(not_creatable(&path)(source)),
+            if whole("spool.json", &bytes)? {
+                made.made.push("spool.json".to_owned());
             }
         }
         disk.sync_dir(root).map_err(not_creatable(root))?;
@@ -719,8 +730,11 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     })
     .map_err(|source| io_error("list", root, source))?;
     for name in ours {
-        // An `init` that died has put nothing into them.
+        // An `init` that died has put nothing into them but an unfinished configuration.
         let listed = disk.list(&root.join(&name), &mut |inside, _| {
+            if name == "tmp" && inside.to_string_lossy().starts_with("tickpost.toml.") {
+                return;
+            }
             other = Some(format!("{name}/{}", inside.display()));
         });
         if listed.is_err() {

@@ -9,7 +9,7 @@ use super::journal::{self, MoveRecord, Record, io_error};
 use super::layout::{self, Place};
 use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::RequestId;
-use crate::model::item::{Item, event_line};
+use crate::model::item::{Damage, Item, event_line};
 use crate::model::notice::Merged;
 use crate::model::time::UnixMs;
 
@@ -202,6 +202,14 @@ pub(super) fn apply(
                 Ok(bytes) => match Item::parse(&bytes) {
                     Ok(parsed) => (parsed.item.events.len() < step.event_number)
                         .then_some(parsed.bytes_good as u64),
+                    // A loss of power can keep a later event and lose a piece of this one. All that
+                    // was appended after it is in the journal too, and comes next.
+                    Err(Damage::Middle(line) | Damage::Line(line))
+                        if line == step.event_number + 1 =>
+                    {
+                        let lines = bytes.split_inclusive(|b| *b == b'\n');
+                        Some(lines.take(line - 1).map(|line| line.len() as u64).sum())
+                    }
                     // Whoever reads it next sets it aside; nothing is built on it.
                     Err(_) => return Ok(None),
                 },
@@ -370,8 +378,10 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String
 /// Sets a file aside in `corrupt/`, the reason first.
 fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), StoreError> {
     // Done already, if the name is taken: it was free when it was chosen, and what is at the
-    // file's old place now is another one.
-    if !is_there(store, from)? || is_there(store, to)? {
+    // file's old place now is another one. But a loss of power can keep the rename without the
+    // reason.
+    let done = is_there(store, to)?;
+    if !done && !is_there(store, from)? {
         return Ok(());
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
@@ -386,6 +396,9 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
             store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
         }
         Err(source) => return Err(io_error("write", &path, source)),
+    }
+    if done {
+        return Ok(());
     }
     let target = store.path(to);
     match store.disk.rename(&store.path(from), &target) {
