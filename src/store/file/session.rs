@@ -5,7 +5,7 @@ mod intake;
 mod prune;
 mod waiting;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
 use super::super::disk::{Kind, Lock};
@@ -50,9 +50,9 @@ pub(super) struct FileSession<'a> {
     recorded: Vec<Recorded>,
     /// The places that `recorded` leaves.
     leaving: HashSet<String>,
-    in_hand: HashMap<u64, InHand>,
+    in_hand: BTreeMap<u64, InHand>,
     next_handle: u64,
-    windows: HashMap<DestName, Window>,
+    windows: BTreeMap<DestName, Window>,
     notices: Merged,
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
@@ -93,9 +93,9 @@ impl<'a> FileSession<'a> {
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
             leaving: HashSet::new(),
-            in_hand: HashMap::new(),
+            in_hand: BTreeMap::new(),
             next_handle: 0,
-            windows: HashMap::new(),
+            windows: BTreeMap::new(),
             notices: replayed.notices,
             claimed_at: replayed.claimed_at,
             met: Met::default(),
@@ -752,9 +752,8 @@ impl Session for FileSession<'_> {
             }
             session.checkpoint()
         })?;
-        let listed: Vec<String> = self
-            .windows
-            .drain()
+        let listed: Vec<String> = std::mem::take(&mut self.windows)
+            .into_iter()
             .flat_map(|(_, window)| window.listed)
             .collect();
         for dir in listed {
