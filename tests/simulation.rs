@@ -19,6 +19,8 @@ mod actors;
 mod crash_disk;
 #[path = "simulation/judge.rs"]
 mod judge;
+#[path = "simulation/like_real.rs"]
+mod like_real;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/truth.rs"]
@@ -231,7 +233,9 @@ fn shrink(config: &Rc<Config>, plan: &mut Plan, broken: &str) {
 fn story(config: &Rc<Config>, seed: u64, broken: &str) -> String {
     let mut plan = Plan::of(seed);
     let before = plan.entries.len();
-    shrink(config, &mut plan, broken);
+    if number("TICKPOST_SHRINK") != Some(0) {
+        shrink(config, &mut plan, broken);
+    }
     let told = live(config, &plan, true);
     let mut text = format!(
         "seed {seed}: {broken}\nreplay with\n  TICKPOST_SEED={seed} cargo test --test simulation replay -- --nocapture\n{} of {before} steps are enough, on a disk that is {:?}:\n",
@@ -253,7 +257,7 @@ fn number(name: &str) -> Option<u64> {
 fn histories() {
     let given = number("TICKPOST_SEEDS");
     let first = number("TICKPOST_FIRST_SEED").unwrap_or(0);
-    let seeds = given.unwrap_or(1500);
+    let seeds = given.unwrap_or(300);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, crashes) = (AtomicU64::new(0), AtomicU64::new(0));
     let (over, found) = (AtomicBool::new(false), Mutex::new(None::<(u64, String)>));

@@ -193,7 +193,6 @@ struct Inside {
     files_max: u64,
     bytes_used: u64,
     files_used: u64,
-    syncs: u64,
 }
 
 /// See the module.
@@ -237,7 +236,6 @@ impl CrashDisk {
             files_max: u64::MAX,
             bytes_used: 0,
             files_used: 0,
-            syncs: 0,
         };
         Self {
             inside: Rc::new(RefCell::new(inside)),
@@ -257,19 +255,6 @@ impl CrashDisk {
     /// is gone with it.
     pub(crate) fn lose_power(&self) {
         self.inside.borrow_mut().lose_power();
-    }
-
-    /// How many syncs there were.
-    pub(crate) fn syncs(&self) -> u64 {
-        self.inside.borrow().syncs
-    }
-
-    /// Whether a process owns the lock of a file.
-    pub(crate) fn is_locked(&self, path: &Path) -> bool {
-        let inside = self.inside.borrow();
-        inside
-            .look_up(path)
-            .is_ok_and(|ino| inside.locked.contains(&ino))
     }
 
     /// Calls `each` for every file below a directory, with its path, inode and contents. No
@@ -587,12 +572,19 @@ impl Inside {
             .names
             .get(from_name)
             .ok_or_else(|| fail(Errno::NOENT))?;
-        if let Some(there) = self.dir(to_dir)?.names.get(to_name).copied() {
-            if !replace {
-                return Err(fail(Errno::EXIST));
-            }
-            if there == ino {
-                return Ok(());
+        let there = self.dir(to_dir)?.names.get(to_name).copied();
+        if there.is_some() && !replace {
+            return Err(fail(Errno::EXIST));
+        }
+        if there == Some(ino) {
+            return Ok(());
+        }
+        if to.starts_with(from) {
+            return Err(fail(Errno::INVAL));
+        }
+        if let Some(there) = there {
+            if from.starts_with(to) {
+                return Err(fail(Errno::NOTEMPTY));
             }
             match (self.is_dir(ino), self.is_dir(there)) {
                 (true, false) => return Err(fail(Errno::NOTDIR)),
@@ -633,7 +625,6 @@ impl Inside {
 
     /// What a successful sync of one inode makes durable.
     fn sync(&mut self, ino: Ino, only_data: bool) {
-        self.syncs += 1;
         if let Some(file) = self.file_mut(ino) {
             file.write_back();
         }
@@ -697,7 +688,6 @@ impl Inside {
     }
 
     fn sync_everything(&mut self) {
-        self.syncs += 1;
         for op in std::mem::take(&mut self.ops) {
             for slot in op.slots() {
                 self.apply(slot);

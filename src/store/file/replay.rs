@@ -6,6 +6,7 @@ use std::io;
 use super::super::disk::Kind;
 use super::super::{SetAside, StoreError};
 use super::journal::{self, MoveRecord, Record, io_error};
+use super::keys::remove;
 use super::layout::Place;
 use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::RequestId;
@@ -183,13 +184,9 @@ pub(super) fn move_file(
             store.make_dirs(dir)?;
         }
     } else if error.kind() == io::ErrorKind::AlreadyExists {
-        let inode = |path| store.disk.stat(path).map(|meta| meta.inode).ok();
-        if inode(&source) == inode(&target) {
+        if is_same_file(store, from, to) {
             // A power loss left one file under two names; renaming would do nothing.
-            store
-                .disk
-                .unlink(&source)
-                .map_err(|error| io_error("remove", &source, error))?;
+            remove(store, &source)?;
             return Ok(None);
         }
         let name = free_name(store, to, &[]);
@@ -208,6 +205,12 @@ pub(super) fn move_file(
         .rename(&source, &target)
         .map_err(|source| io_error("rename", &target, source))?;
     Ok(displaced)
+}
+
+/// Whether two names are of one file.
+fn is_same_file(store: &FileStore, one: &str, other: &str) -> bool {
+    let inode = |relative| store.disk.stat(&store.path(relative)).map(|meta| meta.inode);
+    matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Sets aside what stands where the directories of a place belong, below those of the spool: an
@@ -296,10 +299,17 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &[SetAside]) ->
 
 /// Sets a file aside in `corrupt/`, the reason first.
 fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), StoreError> {
-    // Done already, if the name is taken: it was free when it was chosen, and what is at the
-    // file's old place now is another one.
-    if !is_there(store, from)? || is_there(store, to)? {
+    if !is_there(store, from)? {
         return Ok(());
+    }
+    if is_there(store, to)? {
+        // Done already, for the name was free when it was chosen. What is at the file's old place
+        // is another one, or a power loss has left one file under two names.
+        return if is_same_file(store, from, to) {
+            remove(store, &store.path(from))
+        } else {
+            Ok(())
+        };
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
     let path = store.path(&format!("{to}.why.json"));
