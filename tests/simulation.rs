@@ -17,6 +17,8 @@
 mod actors;
 #[path = "common/crash_disk.rs"]
 mod crash_disk;
+#[path = "simulation/failed_syncs.rs"]
+mod failed_syncs;
 #[path = "simulation/judge.rs"]
 mod judge;
 #[path = "simulation/like_real.rs"]

@@ -112,6 +112,11 @@ type Name = Box<[u8]>;
 /// The only device there is.
 const DEVICE: u64 = 1;
 
+/// Whether a sync of a directory that is new keeps its own name too, as ext4, XFS and btrfs do. The
+/// strictest reading of POSIX promises nothing; a producer that dies between making a directory and
+/// syncing its parent leaves one whose name nobody syncs.
+const KEEPS_OWN_NAME: bool = true;
+
 /// Inode 0 is the top.
 const TOP: Ino = 0;
 
@@ -650,6 +655,12 @@ impl Inside {
     }
 
     fn sync_names(&mut self, dir: Ino) {
+        if KEEPS_OWN_NAME {
+            let made = |op: &Op| op.target.as_ref().filter(|slot| slot.to == Some(dir)).cloned();
+            if let Some(slot) = self.ops.iter().find_map(made) {
+                self.sync_names(slot.dir);
+            }
+        }
         if !self
             .ops
             .iter()

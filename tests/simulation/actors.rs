@@ -199,6 +199,32 @@ fn enqueue(world: &Rc<World>, rng: &mut Rng, items: u64) {
     }
 }
 
+/// One producer, always with the same key. The id that it is told, if it is told one.
+pub(crate) fn accept_keyed(world: &World) -> Option<RequestId> {
+    let wish = Wish {
+        name: "k0-1".to_owned(),
+        dest: 0,
+        key: Some("key 1".to_owned()),
+        own_id: None,
+    };
+    let store = world.store().ok()?;
+    let by = By {
+        now: world.now(),
+        who: "someone(1)".to_owned(),
+        principal: None,
+        id: None,
+    };
+    let mut offer = intake::offer(&world.config, wish.draft(), None, &store, &by).ok()?;
+    offer.envelope.request_id = world.mint();
+    let mut answers = Vec::new();
+    let accepted = store.accept_all(vec![offer], &Limits::NONE, &mut answers);
+    world.say(|| format!("{answers:?} {accepted:?}"));
+    match answers.first()? {
+        Answer::New(id) | Answer::Known(id) => Some(*id),
+        Answer::Refused(_) | Answer::Full(_) | Answer::Busy | Answer::Open => None,
+    }
+}
+
 fn acknowledge(world: &World, wish: &Wish, id: RequestId, answer: &Answer) {
     world.say(|| format!("{} acknowledged: {answer:?}", wish.name));
     let mut truth = world.truth.borrow_mut();

@@ -11,8 +11,16 @@ pub(crate) struct Entry {
     /// Everything random within the step comes from it.
     pub(crate) seed: u64,
     pub(crate) step: Step,
-    /// What happens at which of its operations on the disk or the wire, counted from 1.
-    pub(crate) triggers: Vec<(u32, Trigger)>,
+    /// What happens when.
+    pub(crate) triggers: Vec<(When, Trigger)>,
+}
+
+/// Before which operation of the process, counted from 1: any, one on the wire, or a sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    Any(u32),
+    Wire(u32),
+    Sync(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -115,7 +123,6 @@ fn entry(rng: &mut Rng, trigger_percent: u64, early: bool, depth: u32) -> Entry 
         for _ in 0..1 + rng.below(2) {
             triggers.push((moment(rng), trigger(rng, trigger_percent, depth)));
         }
-        triggers.sort_by_key(|(at, _)| *at);
     }
     Entry {
         seed: rng.next(),
@@ -125,9 +132,21 @@ fn entry(rng: &mut Rng, trigger_percent: u64, early: bool, depth: u32) -> Entry 
 }
 
 /// Small numbers often, large ones at times.
-fn moment(rng: &mut Rng) -> u32 {
-    let top = *rng.pick(&[8, 30, 60, 120, 250, 500]);
-    u32::try_from(1 + rng.below(top)).unwrap()
+fn moment(rng: &mut Rng) -> When {
+    let mut number = |tops: &[u64]| {
+        let top = *rng.pick(tops);
+        u32::try_from(1 + rng.below(top)).unwrap()
+    };
+    let (any, wire, sync) = (
+        number(&[8, 30, 60, 120, 250, 500]),
+        number(&[3, 12]),
+        number(&[3, 8, 20]),
+    );
+    match rng.below(10) {
+        0..5 => When::Any(any),
+        5..7 => When::Wire(wire),
+        _ => When::Sync(sync),
+    }
 }
 
 fn trigger(rng: &mut Rng, trigger_percent: u64, depth: u32) -> Trigger {
@@ -157,13 +176,13 @@ fn step(rng: &mut Rng, early: bool, depth: u32) -> Step {
         return fill(rng);
     }
     match rng.below(100) {
-        0..24 => fill(rng),
-        24..31 => Step::Drop,
-        31..63 => Step::Tick {
-            good: *rng.pick(&[100, 70, 40, 0]),
+        0..22 => fill(rng),
+        22..31 => Step::Drop,
+        31..65 => Step::Tick {
+            good: *rng.pick(&[100, 60, 30, 0]),
             limit: rng.percent(10).then(|| 1 + rng.below(3)),
         },
-        63..73 => Step::Operate(order(rng)),
+        65..73 => Step::Operate(order(rng)),
         73..75 => Step::HoldDestination {
             dest: rng.index(4),
             hold: rng.percent(50),
@@ -174,8 +193,9 @@ fn step(rng: &mut Rng, early: bool, depth: u32) -> Step {
         _ if depth > 0 => Step::Read,
         83..93 => Step::Pass {
             ms: match rng.below(10) {
-                0..4 => rng.below(5 * MINUTE_MS),
-                4..8 => rng.below(70 * MINUTE_MS),
+                0..3 => rng.below(5 * MINUTE_MS),
+                // A key is remembered for an hour.
+                3..8 => 12 * MINUTE_MS + rng.below(45 * MINUTE_MS),
                 _ => rng.below(30 * 60 * MINUTE_MS),
             },
         },

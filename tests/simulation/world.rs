@@ -19,7 +19,7 @@ use tickpost::store::file::FileStore;
 use uuid::Uuid;
 
 use crate::crash_disk::{CrashDisk, NoWatch, Profile, Rng, Watch};
-use crate::plan::{Entry, Step, Trigger};
+use crate::plan::{Entry, Step, Trigger, When};
 use crate::truth::Truth;
 use crate::wire::Receiver;
 
@@ -39,15 +39,27 @@ struct Broken;
 
 /// A process under way.
 struct Frame {
-    /// What is still to come, the next one last.
-    triggers: Vec<(u32, Trigger)>,
+    /// What is still to come.
+    triggers: Vec<(When, Trigger)>,
     ops: u32,
-    next: u32,
+    wires: u32,
+    syncs: u32,
     stop: bool,
     /// It has met a fault, so that an error is no surprise.
     faulted: bool,
     /// It waits for locks of keys.
     waits: bool,
+}
+
+/// Operations that sync.
+const SYNCS: [&str; 5] = ["log sync", "sync_dir", "sync_file", "sync_all", "create"];
+
+impl Frame {
+    fn count(&mut self, op: &str) {
+        self.ops += 1;
+        self.wires += u32::from(op == "wire");
+        self.syncs += u32::from(SYNCS.contains(&op));
+    }
 }
 
 /// A fault that lasts.
@@ -260,16 +272,16 @@ impl World {
     /// A process.
     pub(crate) fn process(
         self: &Rc<Self>,
-        mut triggers: Vec<(u32, Trigger)>,
+        triggers: Vec<(When, Trigger)>,
         waits: bool,
         work: impl FnOnce(),
     ) -> Ended {
-        triggers.reverse();
         let depth = self.frames.borrow().len();
         self.frames.borrow_mut().push(Frame {
-            next: triggers.last().map_or(u32::MAX, |(at, _)| *at),
             triggers,
             ops: 0,
+            wires: 0,
+            syncs: 0,
             stop: false,
             faulted: false,
             waits,
@@ -363,14 +375,14 @@ impl World {
             let Some(frame) = frames.last_mut() else {
                 return Ok(());
             };
-            frame.ops += 1;
-            if frame.ops < frame.next {
-                None
-            } else {
-                let trigger = frame.triggers.pop();
-                frame.next = frame.triggers.last().map_or(u32::MAX, |(at, _)| *at);
-                trigger
-            }
+            frame.count(op);
+            let due = |(when, _): &(When, Trigger)| match *when {
+                When::Any(at) => frame.ops == at,
+                When::Wire(at) => op == "wire" && frame.wires == at,
+                When::Sync(at) => SYNCS.contains(&op) && frame.syncs == at,
+            };
+            let index = frame.triggers.iter().position(due);
+            index.map(|index| frame.triggers.remove(index))
         };
         if let Some((_, trigger)) = trigger {
             self.pull(trigger, op, path)?;
