@@ -124,7 +124,11 @@ const TOP: Ino = 0;
 #[derive(Clone, Debug)]
 enum Change {
     /// These bytes, there.
-    Put { at: usize, bytes: Vec<u8>, gone: bool },
+    Put {
+        at: usize,
+        bytes: Vec<u8>,
+        gone: bool,
+    },
     /// Cut to this length.
     Cut { length: usize, gone: bool },
 }
@@ -437,10 +441,7 @@ impl Inside {
     /// Sets a name in the cache, and counts.
     fn set(&mut self, slot: &Slot, now: UnixMs) {
         let before = match slot.to {
-            Some(ino) => self
-                .dir_mut(slot.dir)
-                .names
-                .insert(slot.name.clone(), ino),
+            Some(ino) => self.dir_mut(slot.dir).names.insert(slot.name.clone(), ino),
             None => self.dir_mut(slot.dir).names.remove(&slot.name),
         };
         self.nodes[slot.dir].changed = now;
@@ -453,7 +454,9 @@ impl Inside {
                 step(&mut self.dir_mut(slot.dir).subdirs);
                 continue;
             }
-            let Some(file) = self.file_mut(ino) else { continue };
+            let Some(file) = self.file_mut(ino) else {
+                continue;
+            };
             step(&mut file.nlink);
             if file.nlink == 0 && !more {
                 let bytes = (file.data.len() + file.reserved) as u64;
@@ -504,7 +507,9 @@ impl Inside {
             return Err(fail(Errno::ISDIR));
         };
         let reserved = file.reserved;
-        let fits = usize::try_from(free).unwrap_or(usize::MAX).saturating_add(reserved);
+        let fits = usize::try_from(free)
+            .unwrap_or(usize::MAX)
+            .saturating_add(reserved);
         let part = &bytes[..bytes.len().min(fits)];
         let at = file.data.len();
         file.data.extend_from_slice(part);
@@ -656,7 +661,12 @@ impl Inside {
 
     fn sync_names(&mut self, dir: Ino) {
         if KEEPS_OWN_NAME {
-            let made = |op: &Op| op.target.as_ref().filter(|slot| slot.to == Some(dir)).cloned();
+            let made = |op: &Op| {
+                op.target
+                    .as_ref()
+                    .filter(|slot| slot.to == Some(dir))
+                    .cloned()
+            };
             if let Some(slot) = self.ops.iter().find_map(made) {
                 self.sync_names(slot.dir);
             }
@@ -770,7 +780,10 @@ impl Inside {
                 self.apply(slot);
             }
             if let Some(source) = &op.source {
-                let within = op.target.as_ref().is_some_and(|slot| slot.dir == source.dir);
+                let within = op
+                    .target
+                    .as_ref()
+                    .is_some_and(|slot| slot.dir == source.dir);
                 if within || !both {
                     self.apply(source);
                 }
@@ -874,7 +887,11 @@ impl File {
                         self.durable.truncate(length);
                     }
                 }
-                Change::Put { gone: true, at, bytes } => {
+                Change::Put {
+                    gone: true,
+                    at,
+                    bytes,
+                } => {
                     // Its length may be there all the same.
                     if rng.percent(30) {
                         let end = at + bytes.len();
@@ -1158,7 +1175,11 @@ impl Disk for CrashDisk {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let ino = inside.look_up(path)?;
-                if inside.is_dir(ino) { Ok(()) } else { Err(error) }
+                if inside.is_dir(ino) {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
             }
             Err(error) => Err(error),
         }

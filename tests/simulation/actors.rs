@@ -190,7 +190,9 @@ fn enqueue(world: &Rc<World>, rng: &mut Rng, items: u64) {
     for (wish, answer) in wishes.iter().zip(&answers) {
         match answer {
             Answer::New(id) | Answer::Known(id) => acknowledge(world, wish, *id, answer),
-            Answer::Refused(why) => judge::refused(world, &wish.name, wish.own_id, &why.to_string()),
+            Answer::Refused(why) => {
+                judge::refused(world, &wish.name, wish.own_id, &why.to_string())
+            }
             Answer::Full(_) | Answer::Busy | Answer::Open => {}
         }
     }
@@ -230,7 +232,10 @@ fn acknowledge(world: &World, wish: &Wish, id: RequestId, answer: &Answer) {
     let mut truth = world.truth.borrow_mut();
     let wrong = match truth.offered.get(&id).or(truth.found.get(&id)) {
         Some(name) if *name == wish.name => None,
-        other => Some(format!("{} was acknowledged as {id}, which is {other:?}", wish.name)),
+        other => Some(format!(
+            "{} was acknowledged as {id}, which is {other:?}",
+            wish.name
+        )),
     };
     let wrong = wrong.filter(|_| wish.key.is_none() || truth.offered.contains_key(&id));
     let before = wish
@@ -247,7 +252,10 @@ fn acknowledge(world: &World, wish: &Wish, id: RequestId, answer: &Answer) {
         && before != id
         && !was_pruned
     {
-        world.broken(format!("one key, two items: {} was {before} and is {id}", wish.name));
+        world.broken(format!(
+            "one key, two items: {} was {before} and is {id}",
+            wish.name
+        ));
     }
 }
 
@@ -280,7 +288,11 @@ fn drop_file(world: &Rc<World>, rng: &mut Rng) {
         } else if rng.percent(30) {
             let id = world.mint();
             draft["request_id"] = id.to_string().into();
-            world.truth.borrow_mut().offered.insert(id, wish.name.clone());
+            world
+                .truth
+                .borrow_mut()
+                .offered
+                .insert(id, wish.name.clone());
         }
         draft.to_string()
     };
@@ -301,7 +313,12 @@ fn drop_file(world: &Rc<World>, rng: &mut Rng) {
                 truth.dropped.insert(wish.name.clone(), name.clone());
             }
             drop(truth);
-            world.say(|| format!("dropped {name}, which is {}", if garbage { "nothing" } else { &wish.name }));
+            world.say(|| {
+                format!(
+                    "dropped {name}, which is {}",
+                    if garbage { "nothing" } else { &wish.name }
+                )
+            });
         }
         Err(error) if world.is_faulty() => world.say(|| format!("error: {error}")),
         Err(error) => world.broken(format!("an error without a fault: {error}")),
@@ -594,20 +611,22 @@ fn prune(world: &Rc<World>) {
 pub(crate) fn restless(world: &World) -> Vec<String> {
     let mut left = Vec::new();
     let mut parked = 0;
-    world.disk().walk(Path::new(crate::world::ROOT), &mut |path, _, _| {
-        let parts: Vec<&str> = path.split('/').collect();
-        let waits = match parts[0] {
-            "pending" => true,
-            "unknown" => parts.get(2) != Some(&"parked"),
-            "held" => parts.len() > 3,
-            "incoming" => !parts.last().is_some_and(|name| name.starts_with('.')),
-            "journal" => true,
-            _ => false,
-        };
-        parked += usize::from(parts[0] == "unknown" || parts[0] == "held");
-        if waits {
-            left.push(path.to_owned());
-        }
-    });
+    world
+        .disk()
+        .walk(Path::new(crate::world::ROOT), &mut |path, _, _| {
+            let parts: Vec<&str> = path.split('/').collect();
+            let waits = match parts[0] {
+                "pending" => true,
+                "unknown" => parts.get(2) != Some(&"parked"),
+                "held" => parts.len() > 3,
+                "incoming" => !parts.last().is_some_and(|name| name.starts_with('.')),
+                "journal" => true,
+                _ => false,
+            };
+            parked += usize::from(parts[0] == "unknown" || parts[0] == "held");
+            if waits {
+                left.push(path.to_owned());
+            }
+        });
     left
 }

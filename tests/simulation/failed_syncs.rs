@@ -41,3 +41,24 @@ fn a_key_outlives_whatever_sync_of_its_reservation_failed() {
         }
     }
 }
+
+/// Whatever operation fails from some moment on, a producer that repeats itself comes to its end.
+#[test]
+fn a_producer_ends_whatever_fails_for_good() {
+    let config = crate::config();
+    for errno in [Errno::IO, Errno::ACCESS] {
+        for moment in 1..60 {
+            let world = World::new(Rc::clone(&config), Profile::Strict, 1, true);
+            let lasting = Trigger::Fault { errno, lasts: true };
+            let accept = |triggers| {
+                let ended = world.process(triggers, true, || {
+                    actors::accept_keyed(&world);
+                });
+                assert_eq!(ended, Ended::Well);
+            };
+            accept(Vec::new());
+            accept(vec![(When::Any(moment), lasting)]);
+            world.end();
+        }
+    }
+}

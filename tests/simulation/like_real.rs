@@ -90,11 +90,16 @@ fn operate(disk: &dyn Disk, root: &Path, rng: &mut Rng) -> String {
         }
         _ => {
             let mut text = Vec::new();
-            let read = disk.open(&one).and_then(|mut file| file.read_to_end(&mut text));
+            let read = disk
+                .open(&one)
+                .and_then(|mut file| file.read_to_end(&mut text));
             format!("{} {text:?}", shown(read))
         }
     };
-    format!("{name} {} {came}", two.strip_prefix(root).unwrap().display())
+    format!(
+        "{name} {} {came}",
+        two.strip_prefix(root).unwrap().display()
+    )
 }
 
 #[test]

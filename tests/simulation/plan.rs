@@ -54,7 +54,9 @@ pub(crate) enum Step {
 /// What an operator orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    Hold { release_in_ms: Option<u64> },
+    Hold {
+        release_in_ms: Option<u64>,
+    },
     Release,
     Cancel,
     Retry,

@@ -63,11 +63,17 @@ enum Fate {
     /// It never arrives.
     Unsent(TransportClass),
     /// It arrives; acted on or not, no answer comes.
-    Lost { acts: bool, class: TransportClass },
+    Lost {
+        acts: bool,
+        class: TransportClass,
+    },
     /// It is refused, and not acted on.
     Refused(u16),
     /// A gateway answers; who knows.
-    Gateway { acts: bool, status: u16 },
+    Gateway {
+        acts: bool,
+        status: u16,
+    },
 }
 
 impl Transport for Wire {
@@ -80,7 +86,12 @@ impl Transport for Wire {
         let outcome = world.receiver.borrow_mut().arrive(&world, &send, fate);
         let outcome = match outcome {
             Ok((outcome, note)) => {
-                world.say(|| format!("wire: {dest} {id} {} {fate:?}: {note}", send.envelope.request.path));
+                world.say(|| {
+                    format!(
+                        "wire: {dest} {id} {} {fate:?}: {note}",
+                        send.envelope.request.path
+                    )
+                });
                 outcome
             }
             Err(why) => world.broken(why),

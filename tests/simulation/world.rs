@@ -51,6 +51,9 @@ struct Frame {
     waits: bool,
 }
 
+/// So many operations take no process.
+const OPS_MAX: u32 = 200_000;
+
 /// Operations that sync.
 const SYNCS: [&str; 5] = ["log sync", "sync_dir", "sync_file", "sync_all", "create"];
 
@@ -384,6 +387,13 @@ impl World {
             let index = frame.triggers.iter().position(due);
             index.map(|index| frame.triggers.remove(index))
         };
+        let ops = self.frames.borrow().last().map_or(0, |frame| frame.ops);
+        if ops > OPS_MAX {
+            self.broken(format!(
+                "G11: a process does not end: {op} {}",
+                path.display()
+            ));
+        }
         if let Some((_, trigger)) = trigger {
             self.pull(trigger, op, path)?;
         }

@@ -34,6 +34,15 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         last_segment: segments.last().map_or(0, |(number, _)| *number),
         ..Replayed::default()
     };
+    for (_, name) in &segments {
+        // What its owner had not synced when it died must be durable before it is done: the renames
+        // could outlive a loss of power that forgets why, and what was sent would be sent again.
+        let path = store.path(&format!("journal/{name}"));
+        store
+            .disk
+            .sync_file(&path)
+            .map_err(|source| io_error("sync", &path, source))?;
+    }
     let records = journal::read_all(store.disk.as_ref(), &store.root)?;
     let places = places(&records);
     for record in records {
@@ -209,7 +218,12 @@ pub(super) fn move_file(
 
 /// Whether two names are of one file.
 fn is_same_file(store: &FileStore, one: &str, other: &str) -> bool {
-    let inode = |relative| store.disk.stat(&store.path(relative)).map(|meta| meta.inode);
+    let inode = |relative| {
+        store
+            .disk
+            .stat(&store.path(relative))
+            .map(|meta| meta.inode)
+    };
     matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
 }
 
