@@ -117,6 +117,11 @@ const DEVICE: u64 = 1;
 /// syncing its parent leaves one whose name nobody syncs.
 const KEEPS_OWN_NAME: bool = true;
 
+/// Whether a failed sync of the journal or of everything lets go of what it was to write. Kernels do
+/// so; but then replay, which finds the events in their files, takes them for durable. Until it
+/// writes them again, this is off.
+const LETS_GO_ALL: bool = false;
+
 /// Inode 0 is the top.
 const TOP: Ino = 0;
 
@@ -293,7 +298,9 @@ impl CrashDisk {
             None => inside.look_up(path)?,
         };
         if let Err(error) = allowed {
-            inside.let_go(ino);
+            if LETS_GO_ALL || op == "sync_file" {
+                inside.let_go(ino);
+            }
             return Err(error);
         }
         inside.sync(ino, op == "log sync");
@@ -1208,8 +1215,10 @@ impl Disk for CrashDisk {
         let mut inside = self.inside.borrow_mut();
         inside.look_up(path)?;
         if let Err(error) = allowed {
-            for ino in 0..inside.nodes.len() {
-                inside.let_go(ino);
+            if LETS_GO_ALL {
+                for ino in 0..inside.nodes.len() {
+                    inside.let_go(ino);
+                }
             }
             return Err(error);
         }
