@@ -735,6 +735,34 @@ fn one_file_under_two_names_keeps_the_later() {
     }
 }
 
+/// The same of a file that was set aside: else every tick would tell of its two names.
+#[test]
+fn a_file_set_aside_under_two_names_keeps_the_one_in_corrupt() {
+    let spool = Spool::new();
+    let (from, to) = ("incoming/a/x.json", "corrupt/x.json");
+    fs::create_dir_all(spool.path("incoming/a")).unwrap();
+    fs::write(spool.path(from), "no item").unwrap();
+    fs::hard_link(spool.path(from), spool.path(to)).unwrap();
+    let step = journal::MoveRecord {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        event: None,
+        event_number: 0,
+        turn: None,
+        why: Some("it is none".to_owned()),
+        notices: Vec::new(),
+    };
+    let mut journal = journal::Journal::begin(&RealDisk, &spool.path(""), 1).unwrap();
+    journal.append(&Record::Move(Box::new(step))).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let store = spool.store();
+    let session = store.lock(&owner(NOW)).unwrap();
+    session.close(NOW, None).unwrap();
+    assert!(!spool.path(from).exists());
+    assert_eq!(fs::read(spool.path(to)).unwrap(), b"no item");
+}
+
 /// The record that the claims stand on must not go with a full journal segment.
 #[test]
 fn a_full_journal_keeps_the_claims() {

@@ -230,6 +230,10 @@ impl Group {
             // Nothing of this is accepted, and on a full disk it is in the way.
             for placing in &placing {
                 placing.clear(store);
+                // What a failed sync has let go counts as clean: no later one would write it.
+                for name in &placing.names {
+                    drop(disown(store, name));
+                }
             }
             return Err(error);
         }

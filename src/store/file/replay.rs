@@ -6,6 +6,7 @@ use std::io;
 use super::super::disk::Kind;
 use super::super::{SetAside, StoreError};
 use super::journal::{self, MoveRecord, Record, io_error};
+use super::keys::remove;
 use super::layout::{self, Place};
 use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::RequestId;
@@ -35,6 +36,15 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         last_segment: segments.last().map_or(0, |(number, _)| *number),
         ..Replayed::default()
     };
+    for (_, name) in &segments {
+        // What its owner had not synced when it died must be durable before it is done: the renames
+        // could outlive a loss of power that forgets why, and what was sent would be sent again.
+        let path = store.path(&format!("journal/{name}"));
+        store
+            .disk
+            .sync_file(&path)
+            .map_err(|source| io_error("sync", &path, source))?;
+    }
     store.list("journal", &mut |name, kind| {
         if kind != Kind::File || journal::segment_number(name).is_none() {
             let path = format!("journal/{}", name.display());
@@ -264,13 +274,9 @@ pub(super) fn move_file(
             store.make_dirs(dir)?;
         }
     } else if error.kind() == io::ErrorKind::AlreadyExists {
-        let inode = |path| store.disk.stat(path).map(|meta| meta.inode).ok();
-        if inode(&source) == inode(&target) {
+        if is_same_file(store, from, to) {
             // A power loss left one file under two names; renaming would do nothing.
-            store
-                .disk
-                .unlink(&source)
-                .map_err(|error| io_error("remove", &source, error))?;
+            remove(store, &source)?;
             return Ok(None);
         }
         let name = free_name(store, to, &HashSet::new());
@@ -289,6 +295,17 @@ pub(super) fn move_file(
         .rename(&source, &target)
         .map_err(|source| io_error("rename", &target, source))?;
     Ok(displaced)
+}
+
+/// Whether two names are of one file.
+fn is_same_file(store: &FileStore, one: &str, other: &str) -> bool {
+    let inode = |relative| {
+        store
+            .disk
+            .stat(&store.path(relative))
+            .map(|meta| meta.inode)
+    };
+    matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Sets aside what stands where the directories of a place belong, below those of the spool: an
@@ -383,6 +400,10 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
     let done = is_there(store, to)?;
     if !done && !is_there(store, from)? {
         return Ok(());
+    }
+    if done && is_same_file(store, from, to) {
+        // It has also left one file under two names.
+        remove(store, &store.path(from))?;
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
     let path = store.path(&format!("{to}.why.json"));

@@ -6,7 +6,7 @@ mod mend;
 mod prune;
 mod waiting;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
 use uuid::Uuid;
@@ -61,9 +61,9 @@ pub(super) struct FileSession<'a> {
     recorded: Vec<Recorded>,
     /// The places that `recorded` leaves.
     leaving: HashSet<String>,
-    in_hand: HashMap<u64, InHand>,
+    in_hand: BTreeMap<u64, InHand>,
     next_handle: u64,
-    windows: HashMap<DestName, Window>,
+    windows: BTreeMap<DestName, Window>,
     notices: Merged,
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
@@ -107,9 +107,9 @@ impl<'a> FileSession<'a> {
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
             leaving: HashSet::new(),
-            in_hand: HashMap::new(),
+            in_hand: BTreeMap::new(),
             next_handle: 0,
-            windows: HashMap::new(),
+            windows: BTreeMap::new(),
             notices: replayed.notices,
             claimed_at: replayed.claimed_at,
             met: Met::default(),
@@ -851,9 +851,8 @@ impl Session for FileSession<'_> {
         if self.tight.is_some() {
             reserve::close(self.store);
         }
-        let listed: Vec<String> = self
-            .windows
-            .drain()
+        let listed: Vec<String> = std::mem::take(&mut self.windows)
+            .into_iter()
             .flat_map(|(_, window)| window.listed)
             .collect();
         for dir in listed {
