@@ -764,6 +764,27 @@ fn a_file_set_aside_under_two_names_keeps_the_one_in_corrupt() {
 }
 
 /// The record that the claims stand on must not go with a full journal segment.
+/// Whoever accepted a fresh item may have died before its directory was synced.
+#[test]
+fn what_a_command_builds_on_is_durable() {
+    let spool = Spool::new();
+    spool.accept(1, |_| {});
+    let calls = Rc::new(RefCell::new(Vec::new()));
+    let store = spool.store_on(Gated(Calls(Rc::clone(&calls))));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let found = store.find(id(1)).unwrap().unwrap();
+    calls.borrow_mut().clear();
+    let mut hold = |_: &Item| {
+        let event = by_hand(EventKind::Held, NOW, State::Held, None);
+        Decision::Settle(Box::new(event), vec![])
+    };
+    assert!(session.change(&found, &mut hold).unwrap());
+    let calls = calls.borrow();
+    let at = |call: &str| calls.iter().position(|known| known.ends_with(call));
+    let (synced, recorded) = (at("sync_dir pending/a"), at("log append "));
+    assert!(synced.is_some() && synced < recorded, "{calls:?}");
+}
+
 #[test]
 fn a_full_journal_keeps_the_claims() {
     let spool = Spool::new();

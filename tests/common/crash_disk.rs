@@ -118,12 +118,12 @@ const RESERVED_BYTES_MAX: u64 = 4096;
 /// Whether a sync of a directory that is new keeps its own name too, as ext4, XFS and btrfs do. The
 /// strictest reading of POSIX promises nothing; a producer that dies between making a directory and
 /// syncing its parent leaves one whose name nobody syncs.
-const KEEPS_OWN_NAME: bool = true;
+const KEEPS_OWN_NAME: bool = false;
 
 /// Whether a failed sync of the journal or of everything lets go of what it was to write. Kernels do
 /// so; but then replay, which finds the events in their files, takes them for durable. Until it
 /// writes them again, this is off.
-const LETS_GO_ALL: bool = false;
+const LETS_GO_ALL: bool = true;
 
 /// Inode 0 is the top.
 const TOP: Ino = 0;

@@ -204,12 +204,7 @@ fn step(rng: &mut Rng, early: bool, depth: u32) -> Step {
         93..95 => {
             let ms = i64::try_from(rng.below(180 * MINUTE_MS)).unwrap();
             Step::Leap {
-                // Back only where somebody asks for it: see `tests/README.md`.
-                ms: if rng.percent(50) && crate::number("TICKPOST_LEAPS_BACK").is_some() {
-                    -ms
-                } else {
-                    ms
-                },
+                ms: if rng.percent(50) { -ms } else { ms },
             }
         }
         95..97 => Step::Power,
