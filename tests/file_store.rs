@@ -769,19 +769,21 @@ fn a_file_set_aside_under_two_names_keeps_the_one_in_corrupt() {
 fn what_a_command_builds_on_is_durable() {
     let spool = Spool::new();
     spool.accept(1, |_| {});
-    let calls = Rc::new(RefCell::new(Vec::new()));
-    let store = spool.store_on(Gated(Calls(Rc::clone(&calls))));
+    let disk = FaultDisk::default();
+    let trace = Rc::clone(&disk.trace);
+    let store = spool.store_on(Gated(disk));
     let mut session = store.lock(&owner(NOW)).unwrap();
     let found = store.find(id(1)).unwrap().unwrap();
-    calls.borrow_mut().clear();
+    trace.borrow_mut().calls.clear();
     let mut hold = |_: &Item| {
         let event = by_hand(EventKind::Held, NOW, State::Held, None);
         Decision::Settle(Box::new(event), vec![])
     };
     assert!(session.change(&found, &mut hold).unwrap());
-    let calls = calls.borrow();
-    let at = |call: &str| calls.iter().position(|known| known.ends_with(call));
-    let (synced, recorded) = (at("sync_dir pending/a"), at("log append "));
+    let calls = &trace.borrow().calls;
+    let at = |is: &dyn Fn(&String) -> bool| calls.iter().position(is);
+    let synced = at(&|call| call.starts_with("sync_dir") && call.ends_with("pending/a"));
+    let recorded = at(&|call| call.starts_with("log append"));
     assert!(synced.is_some() && synced < recorded, "{calls:?}");
 }
 
