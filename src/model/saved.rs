@@ -107,8 +107,11 @@ fn head(lines: &mut Lines<'_>) -> Result<(Answer, String), SavedError> {
         if line.starts_with([' ', '\t'])
             && let Some((_, value)) = answer.headers.last_mut()
         {
-            value.push(' ');
-            value.push_str(line.trim());
+            let more = line.trim();
+            if !value.is_empty() && !more.is_empty() {
+                value.push(' ');
+            }
+            value.push_str(more);
             continue;
         }
         match line.split_once(':') {

@@ -96,6 +96,22 @@ pub struct MoveRecord {
     pub notices: Vec<Notice>,
 }
 
+impl Record {
+    /// Whether it moves nothing but what lies in a directory of the spool, and keeps it there.
+    fn is_within(&self) -> bool {
+        match self {
+            Self::Claim { items, .. } => items.iter().all(|item| is_within(&item.from)),
+            Self::Move(step) => is_within(&step.from) && is_within(&step.to),
+            Self::Tell { .. } | Self::Carry { .. } => true,
+        }
+    }
+}
+
+/// A name is checked before it becomes a path, also one that we have written.
+fn is_within(path: &str) -> bool {
+    path.contains('/') && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
 /// The open journal of the lock's owner.
 pub struct Journal {
     log: Box<dyn Log>,
@@ -200,7 +216,7 @@ fn checksum(json: &str) -> String {
     sum
 }
 
-/// The records of a journal file, up to the first damaged one.
+/// The records of a journal file, up to the first that is damaged or leads out of the spool.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Vec<Record> {
     bytes
@@ -211,6 +227,7 @@ pub fn decode(bytes: &[u8]) -> Vec<Record> {
             (sum == checksum(json))
                 .then(|| serde_json::from_str(json).ok())
                 .flatten()
+                .filter(Record::is_within)
         })
         .collect()
 }
@@ -369,6 +386,31 @@ mod tests {
                 .count()
                 .min(bytes[..cut].split(|b| *b == b'\n').count() - 1);
             assert_eq!(decode(&bytes[..cut]).len(), whole, "cut at {cut}");
+        }
+        for path in ["../a", "pending/../../a", "/etc/a", "pending//a", "lock", ""] {
+            let claim = Record::Claim {
+                at: UnixMs(2),
+                items: vec![ClaimRecord {
+                    from: path.to_owned(),
+                    n: 1,
+                }],
+            };
+            let moved = |from: &str, to: &str| {
+                Record::Move(Box::new(MoveRecord {
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                    event: None,
+                    event_number: 0,
+                    turn: None,
+                    why: None,
+                    notices: Vec::new(),
+                }))
+            };
+            let inside = moved("pending/a/b", "corrupt/b");
+            for outside in [claim, moved(path, "corrupt/b"), moved("pending/a/b", path)] {
+                let lines = [&inside, &outside, &inside].map(|record| encode(record).unwrap());
+                assert_eq!(decode(&lines.concat()), [inside.clone()], "{path}");
+            }
         }
         for flipped in second..second + 20 {
             let mut damaged = bytes.clone();
