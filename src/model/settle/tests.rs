@@ -166,10 +166,9 @@ fn waits_grow_with_the_attempts_that_count() {
         let want = (Pending, Reason::TRANSIENT, Some(minutes * MINUTE));
         assert_eq!(got, want, "{attempts} before");
     }
-    let mut s = settling(&maybe()).to_owned();
-    s.jitter = 1_000;
     let before = maybe();
-    s.before = &before;
+    let mut s = settling(&before);
+    s.jitter = 1_000;
     let (_, _, wait) = settled(&policy(), &verdict(Unknown), &s);
     assert_eq!(wait, Some(3 * MINUTE), "half of it as jitter");
 
@@ -297,7 +296,8 @@ fn a_repeat_needs_a_key_that_is_still_known_and_a_clock_to_know_it_by() {
     // The wait is two minutes and the margin one.
     let nearly = NOW.minus(window - 3 * MINUTE - 1);
     let over = NOW.minus(window - 3 * MINUTE);
-    type Change = fn(&mut Policy, &mut Standing, &mut Settling<'_>);
+    type Change = fn(&mut Policy, &mut Standing, &mut Settling<'static>);
+    let nothing: &'static Standing = Box::leak(Box::new(pending()));
     let closed = (Reason::KEY_WINDOW_CLOSED, false);
     let again = (Reason::TRANSIENT, true);
     let rows: [(&str, UnixMs, Change, (Reason, bool)); 12] = [
@@ -369,11 +369,12 @@ fn a_repeat_needs_a_key_that_is_still_known_and_a_clock_to_know_it_by() {
                 first_sent_at: Some(first),
                 ..if acted { maybe() } else { pending() }
             };
-            let mut with = settling(&before);
-            let copy = before.clone();
-            with.before = &copy;
+            let mut with = settling(nothing);
             change(&mut policy, &mut before, &mut with);
-            with.before = &before;
+            let with = Settling {
+                before: &before,
+                ..with
+            };
             let got = settled(&policy, &verdict(state), &with);
             let want = (Unknown, reason.clone(), due.then_some(2 * MINUTE));
             assert_eq!(got, want, "{why}: {state}");
