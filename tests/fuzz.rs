@@ -3,12 +3,18 @@
 //!
 //! `TICKPOST_FUZZ_RUNS=N` tries N mutations of each instead of a few hundred.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says then of what"
+)]
 
 #[path = "../fuzz/src/lib.rs"]
 #[expect(
     dead_code,
-    reason = "the fuzz targets write their seeds, this test does not"
+    unreachable_pub,
+    reason = "it is the library of the fuzz targets, which write their seeds"
 )]
 mod properties;
 

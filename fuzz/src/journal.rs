@@ -68,7 +68,8 @@ fn reading(journal: &[u8]) {
     }
     let overlay = Overlay::of(records);
     for id in overlay.ids() {
-        let _ = overlay.now(id, "pending/billing");
+        let (place, _) = overlay.now(id, "pending/billing");
+        assert!(place.is_none() || !overlay.is_empty());
     }
 }
 

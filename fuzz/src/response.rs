@@ -261,7 +261,7 @@ fn seeds() -> Vec<Vec<u8>> {
         };
         let mut text = format!("HTTP/1.1 {status}\r\n");
         for (name, value) in case["headers"].as_object().unwrap() {
-            text.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
+            text += &format!("{name}: {}\r\n", value.as_str().unwrap());
         }
         text.push_str("\r\n");
         text.push_str(case["body"].as_str().unwrap());

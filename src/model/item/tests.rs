@@ -8,6 +8,8 @@ use super::super::outcome::OutcomeKind;
 use super::*;
 use State::{Confirmed, Failed, Held, Pending, Unknown};
 
+type Times = Option<UnixMs>;
+
 const ID: &str = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";
 const OTHER: &str = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f11";
 
@@ -73,7 +75,7 @@ fn two_events() -> [Event; 2] {
 #[test]
 fn a_file_is_its_lines() {
     let (item, bytes) = item(envelope(), &two_events());
-    assert_eq!(bytes.iter().filter(|b| **b == b'\n').count(), 4);
+    assert_eq!(bytes.split_inclusive(|b| *b == b'\n').count(), 4);
     assert!(bytes.ends_with(b"\n"));
     let first = bytes.split(|b| *b == b'\n').next().unwrap();
     let sum = item.events[0].envelope_sha256.as_deref();
@@ -348,7 +350,6 @@ fn what_people_and_times_do_to_it() {
 fn when_its_turn_comes() {
     let (due, early, late) = (Some(at(500)), Some(at(400)), Some(at(600)));
     let own = Some(at(0));
-    type Times = Option<UnixMs>;
     // State, the event's due, not_before, not_after: due, turn.
     let rows: [(State, Times, Times, Times, Times, Times); 17] = [
         (Pending, None, None, None, None, own),

@@ -6,6 +6,8 @@ use super::super::policy::{Backoff, Dedupe, OnUnknown, Stale};
 use super::*;
 use State::{Confirmed, Failed, Held, Pending, Unknown};
 
+type Change = fn(&mut Policy, &mut Standing, &mut Settling<'static>);
+
 const MINUTE: u64 = 60_000;
 
 /// The item was accepted an hour ago, first sent half an hour ago, and now an attempt ends.
@@ -291,12 +293,12 @@ fn the_last_word_of_the_receiver_is_kept_when_attempts_end() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn a_repeat_needs_a_key_that_is_still_known_and_a_clock_to_know_it_by() {
     let window = 24 * 60 * MINUTE;
     // The wait is two minutes and the margin one.
     let nearly = NOW.minus(window - 3 * MINUTE - 1);
     let over = NOW.minus(window - 3 * MINUTE);
-    type Change = fn(&mut Policy, &mut Standing, &mut Settling<'static>);
     let nothing: &'static Standing = Box::leak(Box::new(pending()));
     let closed = (Reason::KEY_WINDOW_CLOSED, false);
     let again = (Reason::TRANSIENT, true);
