@@ -1,6 +1,8 @@
 //! What a receiver answers: any response is read or refused, judged, and settled, and neither the
 //! verdict nor the event breaks a guarantee.
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 use tickpost::model::classify::{Exchange, Verdict, classify};
 use tickpost::model::event::{Event, Scope};
@@ -9,7 +11,7 @@ use tickpost::model::outcome::{Answer, Outcome, TransportClass};
 use tickpost::model::policy::{Backoff, Dedupe, OnUnknown, Policy, Stale};
 use tickpost::model::reason::Reason;
 use tickpost::model::retry_after::WaitForm;
-use tickpost::model::rules::RuleSet;
+use tickpost::model::rules::{RuleLine, RuleSet};
 use tickpost::model::saved;
 use tickpost::model::settle::{self, Settling};
 use tickpost::model::state::State;
@@ -42,6 +44,7 @@ pub(super) const SAVED: [&str; 6] = [
 ///
 /// If it does not.
 pub fn check(bytes: &[u8]) {
+    static LINES: OnceLock<Vec<RuleLine>> = OnceLock::new();
     let answer = match saved::parse(bytes) {
         Ok(answer) => answer,
         Err(error) => {
@@ -66,7 +69,8 @@ pub fn check(bytes: &[u8]) {
         }
     }
     let rules = RuleSet::default_only();
-    for verdict in judged(&rules, &answer, false) {
+    let lines = LINES.get_or_init(|| rules.describe());
+    for verdict in judged(&rules, lines, &answer, false) {
         let success = (200..300).contains(&answer.status);
         assert!(success || verdict.state != State::Confirmed, "guarantee G5");
     }
@@ -88,8 +92,12 @@ fn written(answer: &Answer) -> Vec<u8> {
 /// # Panics
 ///
 /// If one of them, or an event, breaks a guarantee.
-pub(super) fn judged(rules: &RuleSet, answer: &Answer, failures: bool) -> Vec<Verdict> {
-    let lines = rules.describe();
+pub(super) fn judged(
+    rules: &RuleSet,
+    lines: &[RuleLine],
+    answer: &Answer,
+    failures: bool,
+) -> Vec<Verdict> {
     let cut = Answer {
         cut: true,
         ..answer.clone()

@@ -37,7 +37,8 @@ pub fn check(bytes: &[u8]) {
         assert!(place.is_some(), "{fault:?} is not within the text");
         assert!(!fault.message.is_empty() && !fault.message.ends_with('.'));
     }
-    let names: Vec<String> = rules.describe().into_iter().map(|line| line.rule).collect();
+    let lines = rules.describe();
+    let names: Vec<&str> = lines.iter().map(|line| line.rule.as_str()).collect();
     for (index, name) in names.iter().enumerate() {
         let own = name.starts_with("destination:d/") && !name.ends_with("/success");
         assert!(
@@ -46,7 +47,7 @@ pub fn check(bytes: &[u8]) {
         );
     }
     if let Ok(answer) = saved::parse(response.as_bytes()) {
-        judged(&rules, &answer, true);
+        judged(&rules, &lines, &answer, true);
     }
 }
 

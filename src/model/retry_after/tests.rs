@@ -69,6 +69,7 @@ fn every_form() {
         (F::EpochSeconds, "1767225630.5", Some(31), ""),
         (F::EpochSeconds, "1767225599", Some(0), "the past"),
         (F::EpochMillis, "1767225600001", Some(1), ""),
+        (F::EpochMillis, "1767225605000", Some(5), ""),
         (F::Date, "2026-01-01T00:01:00.000Z", Some(60), ""),
         (F::Date, "2026-01-01T01:01:00+01:00", Some(60), "an offset"),
         (F::Date, "2026-01-01 00:01:00", Some(60), "no offset is UTC"),
