@@ -267,13 +267,13 @@ fn seeds() -> Vec<Vec<u8>> {
         let Some(status) = case["status"].as_u64() else {
             continue;
         };
-        let mut text = format!("HTTP/1.1 {status}\r\n");
+        let mut text = format!("HTTP/1.1 {status}\r\n").into_bytes();
         for (name, value) in case["headers"].as_object().unwrap() {
-            text += &format!("{name}: {}\r\n", value.as_str().unwrap());
+            text.extend(format!("{name}: {}\r\n", value.as_str().unwrap()).as_bytes());
         }
-        text.push_str("\r\n");
-        text.push_str(case["body"].as_str().unwrap());
-        seeds.push(text.into_bytes());
+        text.extend(b"\r\n");
+        text.extend(case["body"].as_str().unwrap().as_bytes());
+        seeds.push(text);
     }
     for value in [
         "120",
