@@ -436,6 +436,14 @@ fn layers_are_tried_in_order() {
 }
 
 #[test]
+fn a_success_that_no_rule_knows_keeps_the_receivers_words() {
+    let rules = set("d", "success = 'require'\n");
+    let verdict = judge(&rules, &answer(200, &[], r#"{"error":{"code":"odd"}}"#));
+    assert_eq!(verdict.rule, "d/success");
+    assert_eq!(verdict.raw.as_deref(), Some("odd"));
+}
+
+#[test]
 fn the_switches_of_a_destination() {
     let strict = set("d", "strict_503 = true\n");
     let rows = [
