@@ -171,7 +171,7 @@ fn numbers_in_every_spelling() {
         assert_eq!(place, number);
     }
     // A status is written as people know it.
-    for status in ["0x1ad", "4.29", "true", "[[429]]", "1000", "0"] {
+    for status in ["0x1ad", "0x200", "4.29", "true", "[[429]]", "1000", "0"] {
         let (said, _) = rule("", &format!("status = {status}")).unwrap_err();
         assert!(said.contains("not a status; write 429"), "{status}: {said}");
     }
