@@ -391,6 +391,9 @@ fn words_of_the_receiver_are_kept() {
     let long = format!(r#"{{"id":"{}"}}"#, "é".repeat(1_000));
     let verdict = judge(&rules, &answer(200, &[], &long));
     assert_eq!(verdict.receipt.unwrap().len(), 512, "bounded");
+    let odd = format!(r#"{{"id":"a{}"}}"#, "é".repeat(1_000));
+    let verdict = judge(&rules, &answer(200, &[], &odd));
+    assert_eq!(verdict.receipt.unwrap().len(), 511, "and no half character");
 }
 
 #[test]
