@@ -120,9 +120,9 @@ const RESERVED_BYTES_MAX: u64 = 4096;
 /// syncing its parent leaves one whose name nobody syncs.
 const KEEPS_OWN_NAME: bool = false;
 
-/// Whether a failed sync of the journal or of everything lets go of what it was to write. Kernels do
-/// so; but then replay, which finds the events in their files, takes them for durable. Until it
-/// writes them again, this is off.
+/// Whether a failed sync of the journal or of everything lets go of what it was to write, as kernels
+/// do. Then replay must not take the events that it finds in their files for durable before it has
+/// written them again.
 const LETS_GO_ALL: bool = true;
 
 /// Inode 0 is the top.
@@ -319,7 +319,7 @@ impl CrashDisk {
         let now = self.watch.now();
         let mut inside = self.inside.borrow_mut();
         if let Err(error) = allowed {
-            // Removed again, if the disk lets that be done.
+            // A real disk removes the file again if it can; at times it cannot.
             if inside.rng.percent(25)
                 && let Ok(ino) = inside.make_file(path, now)
             {
@@ -414,7 +414,7 @@ impl Inside {
         let node = &self.nodes[ino];
         let (kind, nlink, bytes) = match &node.what {
             What::File(file) => (Kind::File, file.nlink, file.data.len() as u64),
-            // As btrfs and ext4 count.
+            // btrfs counts one link of every directory, ext4 also those of the directories in it.
             What::Dir(dir) => match self.profile {
                 Profile::Strict => (Kind::Directory, 1, 4096),
                 Profile::Ext4 => (Kind::Directory, 2 + dir.subdirs, 4096),
@@ -1071,7 +1071,7 @@ impl Disk for CrashDisk {
         self.make(path, bytes, mtime, false)
     }
 
-    /// Shorter than asked for: what counts is that it uses something up.
+    /// The file is shorter than asked for; all that matters is that it takes some room.
     fn reserve_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let length = usize::try_from(bytes.min(RESERVED_BYTES_MAX)).unwrap();
         self.make(path, &vec![0; length], None, false)
@@ -1122,7 +1122,7 @@ impl Disk for CrashDisk {
         Ok(Room {
             bytes: inside.bytes_max.saturating_sub(inside.bytes_used),
             files: inside.files_max.saturating_sub(inside.files_used),
-            // Small, so that the reserve is.
+            // The disk is small, so that the reserve is small too.
             bytes_total: 1 << 20,
         })
     }

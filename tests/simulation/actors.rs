@@ -26,7 +26,8 @@ use crate::plan::{Entry, Order, Step};
 use crate::wire::Wire;
 use crate::world::World;
 
-/// With a key; without one; idempotent; with a key, and unknown items are for a person.
+/// The first is sent a key, the second is not, the third is idempotent; the fourth is sent a key
+/// too, and leaves its unknown items to a person.
 pub(crate) const DESTS: [&str; 4] = ["keyed", "plain", "puts", "parks"];
 
 /// How many keys and ids of their own producers use, again and again.
@@ -47,7 +48,7 @@ pub(crate) fn act(world: &Rc<World>, entry: &Entry) {
         Step::Read => judge::read(world),
         Step::Pass { ms } => world.pass(*ms),
         Step::Leap { ms } => world.leap(*ms),
-        // Done by whoever runs the history.
+        // Whoever runs the history does this.
         Step::Power => {}
         Step::Fill { bytes } => world.bound(*bytes),
         Step::Free => world.free(),
@@ -100,7 +101,7 @@ impl Wish {
 
     fn body(&self) -> Vec<u8> {
         let mut body = format!("{{\"n\":\"{}\"}}", self.name).into_bytes();
-        // Which are large is the name's, so that a repeat is the same.
+        // The name decides which bodies are large, so that a repeat has the same body.
         if self.name.bytes().map(u64::from).sum::<u64>() % 9 == 3 {
             body.resize(LARGE_BYTES, b' ');
         }
@@ -191,7 +192,7 @@ fn enqueue(world: &Rc<World>, rng: &mut Rng, items: u64) {
         match answer {
             Answer::New(id) | Answer::Known(id) => acknowledge(world, wish, *id, answer),
             Answer::Refused(why) => {
-                judge::refused(world, &wish.name, wish.own_id, &why.to_string())
+                judge::refused(world, &wish.name, wish.own_id, &why.to_string());
             }
             Answer::Full(_) | Answer::Busy | Answer::Open => {}
         }
@@ -201,7 +202,7 @@ fn enqueue(world: &Rc<World>, rng: &mut Rng, items: u64) {
     }
 }
 
-/// One producer, always with the same key. The id that it is told, if it is told one.
+/// One producer accepts under a key that is always the same. Returns the id that it is told.
 pub(crate) fn accept_keyed(world: &World) -> Option<RequestId> {
     let wish = Wish {
         name: "k0-1".to_owned(),
@@ -466,7 +467,7 @@ pub(crate) fn operate(world: &Rc<World>, rng: &mut Rng, order: Order) -> bool {
             all.push(found.clone());
             Ok(())
         })?;
-        // Of the people's part of the notices nobody makes anything.
+        // Operators leave notices alone.
         all.retain(|found| DESTS.contains(&found.destination.as_str()));
         if !all.is_empty() {
             let middle = usize::try_from(first % all.len() as u64).unwrap();
@@ -616,11 +617,10 @@ pub(crate) fn restless(world: &World) -> Vec<String> {
         .walk(Path::new(crate::world::ROOT), &mut |path, _, _| {
             let parts: Vec<&str> = path.split('/').collect();
             let waits = match parts[0] {
-                "pending" => true,
+                "pending" | "journal" => true,
                 "unknown" => parts.get(2) != Some(&"parked"),
                 "held" => parts.len() > 3,
                 "incoming" => !parts.last().is_some_and(|name| name.starts_with('.')),
-                "journal" => true,
                 _ => false,
             };
             parked += usize::from(parts[0] == "unknown" || parts[0] == "held");

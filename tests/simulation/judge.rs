@@ -16,11 +16,13 @@ use tickpost::store::{Scope, Store as _};
 use crate::truth::{Known, Telling};
 use crate::world::{ROOT, World};
 
+/// Where an id lies, and what its file says.
+type Copies = Vec<(Place, Result<Rc<Item>, String>)>;
+
 /// What lies on the disk.
 #[derive(Default)]
 struct Seen {
-    /// Where each id lies, and what its file says.
-    places: BTreeMap<RequestId, Vec<(Place, Result<Rc<Item>, String>)>>,
+    places: BTreeMap<RequestId, Copies>,
     tombstones: BTreeSet<RequestId>,
     /// Files in the drop boxes: what they are called.
     incoming: Vec<(String, Vec<u8>)>,
@@ -253,7 +255,7 @@ pub(crate) fn quiet(world: &World) {
         }
     }
     for ((dest, name), ids) in by_name {
-        // What has no key and no name of its own is another item each time; its name is its own.
+        // A request without a key or an id of its own has a new name each time it is drawn.
         if ids.len() > 1 {
             wrong.push(format!(
                 "{name} to {dest} was asked for once and is {ids:?}"
@@ -281,7 +283,7 @@ fn check_item(world: &World, seen: &Seen, place: &Place, item: &Item, wrong: &mu
         truth.found.insert(id, name_of(item).to_owned());
     }
     if let Slot::Claimed(_) = place.slot {
-        // Being sent when its tick ended: its next event tells.
+        // It was being sent when its tick ended; its next event tells what came of it.
     } else if standing.state != place.state || standing.parked != (place.slot == Slot::Parked) {
         let says = format!(
             "{}{}",
@@ -302,7 +304,7 @@ fn check_item(world: &World, seen: &Seen, place: &Place, item: &Item, wrong: &mu
         }
     }
     let before = truth.histories.get(&id).map_or(&[][..], Vec::as_slice);
-    // What nobody was told of may have been accepted without its last sync, and be lost.
+    // An item that nobody was told of may lack its last sync, and may be lost.
     let lasts = before.len() > 1 || truth.acked.contains_key(&id);
     if lasts && !item.events.starts_with(before) {
         wrong.push(format!(
@@ -420,10 +422,10 @@ fn told(world: &World, seen: &Seen) {
     let mut tellings: BTreeMap<Telling, i64> = BTreeMap::new();
     for (to, text) in bodies.values() {
         let notice: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-        let word = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
+        let field = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
         for id in notice["request_ids"].as_array().into_iter().flatten() {
             let subject = id.as_str().unwrap_or_default().to_owned();
-            let telling = (to.clone(), word("notice"), word("reason"), subject);
+            let telling = (to.clone(), field("notice"), field("reason"), subject);
             *tellings.entry(telling).or_default() += 1;
         }
     }
@@ -441,7 +443,7 @@ fn told(world: &World, seen: &Seen) {
         let telling = ("ops".to_owned(), corrupt(), corrupt(), name.clone());
         *tellings.entry(telling).or_default() -= 1;
     }
-    // Of an item that nobody was told is accepted, and that was lost, no telling counts.
+    // If an item was lost before anybody was told that it is accepted, its tellings do not count.
     let truth = world.truth.borrow();
     let never = |id: &RequestId| {
         truth.offered.contains_key(id)

@@ -24,7 +24,8 @@ fn shown<T: Debug>(result: io::Result<T>) -> String {
 fn operate(disk: &dyn Disk, root: &Path, rng: &mut Rng) -> String {
     let path = |rng: &mut Rng| -> PathBuf { root.join(rng.pick(&NAMES)) };
     let (one, two) = (path(rng), path(rng));
-    let bytes: Vec<u8> = (0..rng.below(40)).map(|n| b'a' + n as u8 % 26).collect();
+    let length = rng.index(40);
+    let bytes: Vec<u8> = (b'a'..=b'z').cycle().take(length).collect();
     let few = rng.below(30);
     let name = one.strip_prefix(root).unwrap().display().to_string();
     let came = match rng.below(22) {
@@ -35,7 +36,6 @@ fn operate(disk: &dyn Disk, root: &Path, rng: &mut Rng) -> String {
         6 => shown(disk.append(&one, few, &bytes)),
         7 => shown(disk.append_line(&one, &bytes)),
         8 | 9 => shown(disk.rename(&one, &two)),
-        // A real disk lets a directory replace its own parent's way only by luck.
         10 => shown(disk.replace(&one, &two)),
         11 => shown(disk.unlink(&one)),
         12 => shown(disk.read(&one, few)),
@@ -86,7 +86,7 @@ fn operate(disk: &dyn Disk, root: &Path, rng: &mut Rng) -> String {
             let mut seen = 0;
             let mut from = bytes.as_slice();
             let made = disk.create_from(&one, &mut from, few, &mut |part| seen += part.len());
-            format!("{} {seen}", shown(made.map(|made| made.ok())))
+            format!("{} {seen}", shown(made.map(Result::ok)))
         }
         _ => {
             let mut text = Vec::new();

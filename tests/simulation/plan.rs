@@ -93,7 +93,7 @@ impl Plan {
         } else {
             Profile::Ext4
         };
-        // Of some histories one thing is the subject.
+        // In half of the histories fewer of the steps have triggers.
         let calm = rng.percent(50);
         let length = 8 + rng.below(14);
         let mut entries = Vec::new();
@@ -122,7 +122,7 @@ fn entry(rng: &mut Rng, trigger_percent: u64, early: bool, depth: u32) -> Entry 
             | Step::HoldDestination { .. }
     );
     if many && rng.percent(trigger_percent) {
-        for _ in 0..1 + rng.below(2) {
+        for _ in 0..=rng.below(2) {
             triggers.push((moment(rng), trigger(rng, trigger_percent, depth)));
         }
     }
@@ -191,7 +191,7 @@ fn step(rng: &mut Rng, early: bool, depth: u32) -> Step {
         },
         75..78 => Step::Prune,
         78..83 => Step::Read,
-        // Time, power and room are nobody's.
+        // No process moves time, power and room, so nothing does so within another step.
         _ if depth > 0 => Step::Read,
         83..93 => Step::Pass {
             ms: match rng.below(10) {

@@ -62,14 +62,14 @@ enum Fate {
     Good,
     /// It never arrives.
     Unsent(TransportClass),
-    /// It arrives; acted on or not, no answer comes.
+    /// It arrives and may be acted on, but no answer comes.
     Lost {
         acts: bool,
         class: TransportClass,
     },
     /// It is refused, and not acted on.
     Refused(u16),
-    /// A gateway answers; who knows.
+    /// A gateway answers, so nobody knows whether it was acted on.
     Gateway {
         acts: bool,
         status: u16,
@@ -219,7 +219,7 @@ impl Receiver {
                     answer(200, if is_known { &replayed } else { &[] })
                 }
                 Fate::Lost { class, .. } => Outcome::failed(class, "lost"),
-                // What it has acted on it does not refuse for good.
+                // The receiver does not refuse for good what it has acted on.
                 Fate::Refused(422 | 404) if self.effects.contains_key(&id) => answer(503, &[]),
                 Fate::Refused(429) => answer(429, &[("retry-after", (now % 4000).to_string())]),
                 Fate::Refused(status) | Fate::Gateway { status, .. } => answer(status, &[]),

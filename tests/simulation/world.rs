@@ -34,10 +34,10 @@ pub(crate) const START: UnixMs = UnixMs(2_051_222_412_345);
 struct Killed;
 /// Power was lost.
 struct PowerLost;
-/// An invariant is broken; what, is in [`World::broken`].
+/// An invariant is broken; [`World::why_broken`] tells which.
 struct Broken;
 
-/// A process under way.
+/// A process that runs.
 struct Frame {
     /// What is still to come.
     triggers: Vec<(When, Trigger)>,
@@ -51,7 +51,7 @@ struct Frame {
     waits: bool,
 }
 
-/// So many operations take no process.
+/// No process takes more operations than this.
 const OPS_MAX: u32 = 200_000;
 
 /// Operations that sync.
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// A process.
+    /// Runs a process until its end or its death.
     pub(crate) fn process(
         self: &Rc<Self>,
         triggers: Vec<(When, Trigger)>,
@@ -428,7 +428,7 @@ impl Watch for World {
     fn contended(&self, path: &Path) {
         let waits = self.frames.borrow().last().is_some_and(|frame| frame.waits);
         if waits && path.starts_with(Self::path("keys")) {
-            // It would wait until the other one is through, which waits for it here.
+            // It would wait for the other process, which itself waits here until it returns.
             resume_unwind(Box::new(Killed));
         }
     }

@@ -875,8 +875,8 @@ impl Session for FileSession<'_> {
             reserve::close(self.store);
         }
         let listed: Vec<String> = std::mem::take(&mut self.windows)
-            .into_iter()
-            .flat_map(|(_, window)| window.listed)
+            .into_values()
+            .flat_map(|window| window.listed)
             .collect();
         for dir in listed {
             drop(self.store.disk.remove_dir(&self.store.path(&dir)));
