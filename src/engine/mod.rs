@@ -109,7 +109,7 @@ impl Engine<'_> {
             told_in_text: &self.config.notify.in_text,
         })?;
         let mut report = Report::begin(now);
-        let trust = clock_trust(self.store, self.clock)?;
+        let trust = clock_trust(self.store, self.clock)?.and(session.set_back_until());
         report.clock_suspect.clone_from(&trust.suspicion);
         report.set_back_until = trust.set_back_until;
         Tick {
@@ -294,6 +294,7 @@ pub fn recover(
     mut watch: impl FnMut(&Item, &Event, &[Notice]),
 ) -> Result<Vec<State>, StoreError> {
     let mut states = Vec::new();
+    let trust = &trust.clone().and(session.set_back_until());
     session.recover(&mut |interrupted| {
         // Memory that cannot be read counts as empty.
         let memory = store

@@ -36,6 +36,13 @@ impl Trust {
         }
     }
 
+    /// With what the owners of the lock have seen, who need not have ended in good order.
+    #[must_use]
+    pub(super) fn and(mut self, set_back_until: Option<UnixMs>) -> Self {
+        self.set_back_until = self.set_back_until.max(set_back_until);
+        self
+    }
+
     /// Whether the clock is suspect now.
     #[must_use]
     pub fn is_suspect(&self) -> bool {

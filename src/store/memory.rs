@@ -463,6 +463,11 @@ impl MemorySession<'_> {
 }
 
 impl Session for MemorySession<'_> {
+    /// Whoever keeps items in memory has one clock.
+    fn set_back_until(&self) -> Option<UnixMs> {
+        None
+    }
+
     /// Memory is never full.
     fn tight(&self) -> Option<super::disk::Room> {
         None

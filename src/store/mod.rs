@@ -1015,6 +1015,10 @@ pub trait Session {
         self.close(now, None)
     }
 
+    /// The latest time that the clock has shown to an owner of the lock before it was set back; `None`
+    /// if it never was, by more than a second.
+    fn set_back_until(&self) -> Option<UnixMs>;
+
     /// What was met so far.
     fn met(&self) -> &Met;
 

@@ -19,6 +19,8 @@ use crate::model::time::UnixMs;
 pub(super) struct Replayed {
     /// The number of the newest segment; zero if there was none.
     pub(super) last_segment: u64,
+    /// The latest time that it bears.
+    pub(super) latest: Option<UnixMs>,
     /// When each item was last claimed.
     pub(super) claimed_at: HashMap<RequestId, UnixMs>,
     /// Who is to be told of what.
@@ -64,6 +66,7 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
     for record in records {
         match record {
             Record::Claim { at, items } => {
+                replayed.latest = replayed.latest.max(Some(at));
                 for item in items {
                     let Some(from) = Place::parse(&item.from) else {
                         continue;
@@ -74,6 +77,8 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                 }
             }
             Record::Move(step) => {
+                let at = step.event.as_ref().map(|event| event.at);
+                replayed.latest = replayed.latest.max(at);
                 let of_item = Place::parse(&step.from).and_then(|from| later.get(&from.id));
                 replayed
                     .displaced
@@ -89,6 +94,7 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
             }
             Record::Carry { claims, notices } => {
                 for claim in claims {
+                    replayed.latest = replayed.latest.max(Some(claim.at));
                     replayed.claimed_at.insert(claim.id, claim.at);
                 }
                 replayed.notices = notices;

@@ -9,6 +9,7 @@ mod waiting;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::audit::Audit;
@@ -42,6 +43,60 @@ struct InHand {
 /// response of 2 KiB, in JSON, and its notices.
 const SETTLE_BYTES: u64 = 8 * 1024;
 
+/// `log/clock.json`: what the clock has shown to owners of the lock.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct ClockFile {
+    /// The time of the last one.
+    latest: UnixMs,
+    /// The latest time that the clock had shown before it was set back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    set_back_until: Option<UnixMs>,
+}
+
+/// Where it is.
+const CLOCK: &str = "log/clock.json";
+
+/// A step back by no more than this does not count, in milliseconds: the margin that a key window
+/// is kept open with is longer than that.
+const STEP_MS: u64 = 1_000;
+
+impl ClockFile {
+    /// As the last owner left it; `claimed` is when one that died has claimed something last.
+    fn read(
+        store: &FileStore,
+        now: UnixMs,
+        replayed: Option<UnixMs>,
+    ) -> Result<(Self, bool), StoreError> {
+        let mut clock: Self = store.read_json(CLOCK)?.unwrap_or_default();
+        let latest = replayed.map_or(clock.latest, |at| at.max(clock.latest));
+        let was_set_back = latest > now.plus(STEP_MS);
+        if was_set_back {
+            clock.set_back_until = clock.set_back_until.max(Some(latest));
+        }
+        clock.latest = now;
+        Ok((clock, was_set_back))
+    }
+
+    /// Synced only where it says what nothing else does; a sync of everything follows.
+    fn write(&self, store: &FileStore) -> Result<(), StoreError> {
+        let json = serde_json::to_vec(self).map_err(|source| StoreError::Encode {
+            what: "the clock's file",
+            source,
+        })?;
+        store.make_dirs("log")?;
+        if self.set_back_until.is_some() {
+            return store.write_whole(CLOCK, &json);
+        }
+        let name = CLOCK.replace('/', "_");
+        let temporary = store.temporary(&name, |path| store.disk.write_new(path, &json, None))?;
+        let target = store.path(CLOCK);
+        store
+            .disk
+            .replace(&temporary, &target)
+            .map_err(|source| io_error("rename", &target, source))
+    }
+}
+
 /// A move that is in the journal and not yet in the directories.
 struct Recorded {
     step: MoveRecord,
@@ -74,6 +129,7 @@ pub(super) struct FileSession<'a> {
     boxes: HashMap<DestName, intake::BoxCursor>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
+    clock: ClockFile,
     /// Directories of fresh items that were synced, and when they had changed by then.
     synced: HashMap<String, UnixMs>,
     /// When somebody last accepted something.
@@ -98,6 +154,7 @@ impl<'a> FileSession<'a> {
         tight: Option<Room>,
     ) -> Result<Self, StoreError> {
         let replayed = replay::replay(store)?;
+        let (clock, was_set_back) = ClockFile::read(store, owner.now, replayed.latest)?;
         let mut session = Self {
             store,
             lock: None,
@@ -119,9 +176,10 @@ impl<'a> FileSession<'a> {
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
             unusable: HashSet::new(),
+            clock,
             synced: HashMap::new(),
             woken: woken_at(store),
-            dirty: replayed.last_segment > 0,
+            dirty: replayed.last_segment > 0 || was_set_back,
             poisoned: false,
             pruner: prune::Pruner::default(),
         };
@@ -240,6 +298,9 @@ impl<'a> FileSession<'a> {
     fn record(&mut self, step: MoveRecord, bytes_good: Option<u64>) -> Result<(), StoreError> {
         for notice in &step.notices {
             self.notices.add(notice);
+        }
+        if let Some(event) = &step.event {
+            self.clock.latest = self.clock.latest.max(event.at);
         }
         self.journal()?
             .append(&Record::Move(Box::new(step.clone())))?;
@@ -387,6 +448,9 @@ impl<'a> FileSession<'a> {
         if !self.dirty {
             return Ok(());
         }
+        // The journal, which tells when something was claimed last, goes.
+        self.clock.latest = self.clock.latest.max(self.now);
+        self.with_room(|session| session.clock.write(session.store))?;
         self.sync_all()?;
         self.journal = None;
         for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
@@ -841,6 +905,10 @@ impl Session for FileSession<'_> {
 
     fn met(&self) -> &Met {
         &self.met
+    }
+
+    fn set_back_until(&self) -> Option<UnixMs> {
+        self.clock.set_back_until
     }
 
     fn tight(&self) -> Option<Room> {
