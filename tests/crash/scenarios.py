@@ -209,6 +209,10 @@ def unsynced(make, name, destination, made, words):
     given = make.file(f"{name}.jsonl", "")
     os.rename(lies.path, given)
     make.facts["items"][name].update(id=None)
+    logs = os.path.join(make.spool, "log")
+    for log in os.listdir(logs):
+        if log.startswith("accepted-"):  # that comes after the sync
+            os.unlink(os.path.join(logs, log))
     make.facts.update(files=[given, f"pending/{destination}/{made}.jsonl", *words], script="""
         binary=$1 spool=$2; cp "$3" "$2/tmp/new" && sync "$2/tmp/new" && mv "$2/tmp/new" "$2/$4" &&
         shift 4 && exec "$binary" -q --spool "$spool" "$@" """)
