@@ -594,7 +594,7 @@ fn directories_that_are_missing_are_no_reason_to_lose_anything() {
         "tmp",
         "unknown",
     ] {
-        fs::remove_dir(bench.spool().join(dir)).unwrap();
+        fs::remove_dir_all(bench.spool().join(dir)).unwrap();
     }
     let ran = bench.run(&["tick"]);
     let lost = bench.places(&id);

@@ -140,6 +140,11 @@ const FIXTURES: &[Fixture] = &[
         ..PLAIN
     },
     Fixture {
+        command: "doctor",
+        after: |_, printed| assert!(printed.contains("nothing found"), "{printed}"),
+        ..PLAIN
+    },
+    Fixture {
         command: "completions",
         ..PLAIN
     },

@@ -112,7 +112,7 @@ fn json_has_the_fields_of_the_contract_and_so_has_the_log() {
         assert_eq!(said[name], 0, "{name}");
     }
     let day = bench::day_of(&said["ended_at"]);
-    assert_eq!(bench.files("log/"), [format!("log/ticks-{day}.jsonl")]);
+    assert_eq!(bench.files("log/ticks-"), [format!("log/ticks-{day}.jsonl")]);
     assert_eq!(bench.tick_lines(), [said]);
     bench.tick();
     assert_eq!(bench.tick_lines().len(), 2);
@@ -324,7 +324,7 @@ fn a_copied_spool_is_refused_untouched() {
             .run(words)
             .code(78)
             .says("is a copy")
-            .says("lock_inode");
+            .says("doctor --adopt");
         assert_eq!(copied.tree(), before, "{words:?}");
     }
     assert_eq!(receiver.arrivals().len(), 0);

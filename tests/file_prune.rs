@@ -105,7 +105,10 @@ impl Spool {
                 } else {
                     let path = entry.path();
                     let path = path.strip_prefix(&self.root).unwrap();
-                    names.insert(path.to_str().unwrap().to_owned());
+                    // What holds nothing of the spool's is none of its names.
+                    if !path.starts_with("reserve") && !path.starts_with("tmp") {
+                        names.insert(path.to_str().unwrap().to_owned());
+                    }
                 }
             }
         }

@@ -164,7 +164,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         ),
         StoreError::Copied { .. } => (
             78,
-            "two spools with the same items would send them twice. If the original is gone for good, write the lock's inode into lock_inode of spool.json; what the original had sent since the copy would be sent again",
+            "two spools with the same items would send them twice. `tickpost doctor --adopt` makes this one a spool of its own: all that waits in it is held or parked until you release or resolve it",
         ),
         StoreError::Network { .. } => (
             78,

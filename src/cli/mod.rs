@@ -1,11 +1,13 @@
 //! The command line: its words, and where they lead. The only layer that prints.
 
+mod adopt;
 mod audit;
 mod batch;
 mod check;
 mod completions;
 mod config;
 mod demo;
+mod doctor;
 mod enqueue;
 mod exit;
 mod init;
@@ -117,6 +119,8 @@ enum Command {
     Prune(prune::PruneArgs),
     /// Look for every item that was ever accepted: in one place, or pruned
     Audit(audit::AuditArgs),
+    /// Find what is not as it should be in the spool, and mend it with --repair; 0 clean, 1 found
+    Doctor(doctor::DoctorArgs),
     /// Look at the rules that judge answers
     #[command(subcommand)]
     Rules(rules::RulesCommand),
@@ -189,6 +193,7 @@ fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         Command::Resolve(arguments) => moves::resolve(context, &arguments),
         Command::Prune(arguments) => prune::run(context, &arguments),
         Command::Audit(arguments) => audit::run(context, &arguments),
+        Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Rules(command) => rules::run(context, &command),
         Command::Config(command) => config::run(context, &command),
         Command::Demo(arguments) => demo::run(context, &arguments),

@@ -265,6 +265,25 @@ pub trait Disk {
     /// The system's error.
     fn stat(&self, path: &Path) -> io::Result<Meta>;
 
+    /// The permission bits of a file or directory, without following links. `None` if the disk
+    /// knows none.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn mode(&self, _path: &Path) -> io::Result<Option<u32>> {
+        Ok(None)
+    }
+
+    /// Sets the permission bits of a file or directory. Not synced.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; `InvalidInput` if it is neither.
+    fn set_mode(&self, _path: &Path, _mode: u32) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Opens a file for appending, making it if need be.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 //! 3. After one failed write or sync a session refuses every later write.
 
 pub mod audit;
+pub mod checkup;
 pub mod disk;
 pub mod file;
 pub mod memory;
@@ -22,7 +23,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use self::checkup::{Checkup, Finding};
 use crate::model::envelope::{Envelope, sha256_hex};
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
@@ -622,6 +625,16 @@ pub trait Store {
     /// The first [`StoreError`] met.
     fn prunable(&self, retention: &Retention, now: UnixMs) -> Result<Pruned, StoreError>;
 
+    /// Looks for what is not as it should be. Nothing is written and no lock is taken; what moves
+    /// meanwhile is no fault. A store that looks after itself finds nothing.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] that keeps it from looking at all.
+    fn examine(&self, _checkup: &Checkup<'_>) -> Result<Vec<Finding>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Becomes the one owner. Does not wait. A dead owner's journal is
     /// replayed before this returns.
     ///
@@ -979,6 +992,28 @@ pub trait Session {
     ///
     /// The first [`StoreError`] met.
     fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError>;
+
+    /// Mends what [`Store::examine`] finds and says is mendable. Nothing is guessed and nothing of
+    /// an item is deleted. After a crash at any point it can be done again. Whoever calls this
+    /// calls [`Self::recover`] before it and after it.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn mend(&mut self, _checkup: &Checkup<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Ends the adoption of a copied store: everything is made durable, then the store becomes one
+    /// of its own under this id, and the lock is given up. After a crash before that it is still a
+    /// copy.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met; the store is a copy still.
+    fn adopt(self: Box<Self>, now: UnixMs, _store_id: Uuid) -> Result<(), StoreError> {
+        self.close(now, None)
+    }
 
     /// What was met so far.
     fn met(&self) -> &Met;

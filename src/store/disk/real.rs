@@ -338,6 +338,19 @@ impl Disk for RealDisk {
         Ok(meta_of(&fs::symlink_metadata(path)?))
     }
 
+    fn mode(&self, path: &Path) -> io::Result<Option<u32>> {
+        let meta = fs::symlink_metadata(path)?;
+        let has_bits = meta.is_file() || meta.is_dir();
+        Ok(has_bits.then(|| meta.permissions().mode() & 0o7777))
+    }
+
+    fn set_mode(&self, path: &Path, mode: u32) -> io::Result<()> {
+        if self.mode(path)?.is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    }
+
     fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
         Ok(Box::new(RealLog(open_growing(path)?)))
     }

@@ -354,6 +354,12 @@ impl Overlay {
         (last.filter(|_| leaves), events)
     }
 
+    /// Whether the journal speaks of an item.
+    #[must_use]
+    pub fn speaks_of(&self, id: RequestId) -> bool {
+        self.moved.contains_key(&id)
+    }
+
     /// Every item that the journal speaks of.
     pub fn ids(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.moved.keys().copied()

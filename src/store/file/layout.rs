@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::model::ids::{DestName, RequestId};
+use crate::model::item::Item;
 use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
 
@@ -72,6 +73,25 @@ impl Place {
             slot,
             id,
         }
+    }
+
+    /// Where an item belongs by its events.
+    #[must_use]
+    pub fn of(item: &Item, now: UnixMs) -> Self {
+        let standing = item.standing();
+        let envelope = &item.envelope;
+        Self::filed(
+            standing.state,
+            envelope.destination.as_str(),
+            envelope.request_id,
+            standing.due,
+            envelope.not_after,
+            if standing.state.is_terminal() {
+                standing.updated_at
+            } else {
+                now
+            },
+        )
     }
 
     /// The directory, relative to the spool.

@@ -20,6 +20,7 @@
 mod accept;
 mod audit;
 mod census;
+mod doctor;
 pub mod journal;
 mod keys;
 pub mod layout;
@@ -42,7 +43,8 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use self::journal::io_error;
-use super::disk::{Disk, Kind, RealDisk};
+use super::checkup::{Checkup, Finding};
+use super::disk::{Disk, Kind, Lock, RealDisk};
 use super::{
     Answer, BodyError, Counts, DestinationHold, Found, Limits, Memory, NewBody, NewBodyAt, Offer,
     Owner, Pruned, Room, Scope, Session, Store, StoreError,
@@ -578,10 +580,61 @@ impl Store for FileStore {
         tombstones::prunable(self, retention, now)
     }
 
+    fn examine(&self, checkup: &Checkup<'_>) -> Result<Vec<Finding>, StoreError> {
+        doctor::examine(self, checkup)
+    }
+
     fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {
+        let (lock, inode) = self.take_lock()?;
+        self.check_lock(inode)?;
+        Ok(Box::new(self.session(lock, owner)?))
+    }
+}
+
+impl FileStore {
+    /// Becomes the one owner of a spool that is a copy, for its adoption: whatever inode its lock
+    /// has. A lock file that is missing is made. Nothing may be sent, and only
+    /// [`Session::adopt`] makes the spool usable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] if somebody else is.
+    pub fn lock_copy(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {
         self.check_owner()?;
         let path = self.path("lock");
-        let Some(mut lock) = self
+        match self.disk.create(&path, b"", None) {
+            Ok(()) => self.sync_dir("")?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(io_error("write", &path, source)),
+        }
+        let (lock, _) = self.take_lock()?;
+        Ok(Box::new(self.session(lock, owner)?))
+    }
+
+    fn session(
+        &self,
+        mut lock: Box<dyn Lock>,
+        owner: &Owner<'_>,
+    ) -> Result<session::FileSession<'_>, StoreError> {
+        // For people only: on a full disk the lock is owned all the same.
+        drop(lock.describe(&format!("{} since {}\n", owner.who, owner.now)));
+        let tight = reserve::open(self);
+        let session = match session::FileSession::open(self, owner, tight) {
+            // A quota, or a disk that has filled up since a moment ago: replay is done again.
+            Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
+                let room = self.disk.room(&self.root).ok();
+                session::FileSession::open(self, owner, room)?
+            }
+            other => other?,
+        };
+        Ok(session.with(lock))
+    }
+
+    /// The lock, and its inode.
+    fn take_lock(&self) -> Result<(Box<dyn Lock>, u64), StoreError> {
+        self.check_owner()?;
+        let path = self.path("lock");
+        let Some(lock) = self
             .disk
             .lock(&path)
             .map_err(|source| io_error("lock", &path, source))?
@@ -614,19 +667,7 @@ impl Store for FileStore {
                 owner: "its lock file was replaced a moment ago".to_owned(),
             });
         }
-        self.check_lock(named.inode.1)?;
-        // For people only: on a full disk the lock is owned all the same.
-        drop(lock.describe(&format!("{} since {}\n", owner.who, owner.now)));
-        let tight = reserve::open(self);
-        let session = match session::FileSession::open(self, owner, tight) {
-            // A quota, or a disk that has filled up since a moment ago: replay is done again.
-            Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
-                let room = self.disk.room(&self.root).ok();
-                session::FileSession::open(self, owner, room)?
-            }
-            other => other?,
-        };
-        Ok(Box::new(session.with(lock)))
+        Ok((lock, named.inode.1))
     }
 }
 

@@ -152,6 +152,13 @@ pub(super) struct Stir {
     busy: bool,
 }
 
+impl Stir {
+    /// Whether somebody owned the lock, or died with it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy
+    }
+}
+
 pub(super) fn stir(store: &FileStore) -> Result<Stir, StoreError> {
     let changed = |relative: &str| {
         let path = store.path(relative);

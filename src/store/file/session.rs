@@ -2,13 +2,17 @@
 
 mod due;
 mod intake;
+mod mend;
 mod prune;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 
+use uuid::Uuid;
+
 use super::super::audit::Audit;
+use super::super::checkup::Checkup;
 use super::super::disk::{Kind, Lock, Room};
 use super::super::{
     Claimed, Decision, Dropped, Found, Intake, Interrupted, Limits, Memory, Met, Owner, Pruned,
@@ -479,26 +483,8 @@ impl<'a> FileSession<'a> {
         Ok(())
     }
 
-    /// Where an item belongs by its events.
-    fn belongs(&self, item: &Item) -> Place {
-        let standing = item.standing();
-        let envelope = &item.envelope;
-        Place::filed(
-            standing.state,
-            envelope.destination.as_str(),
-            envelope.request_id,
-            standing.due,
-            envelope.not_after,
-            if standing.state.is_terminal() {
-                standing.updated_at
-            } else {
-                self.now
-            },
-        )
-    }
-
     fn refile(&mut self, from: &Place, item: &Item, bytes_good: u64) -> Result<bool, StoreError> {
-        let to = self.belongs(item);
+        let to = Place::of(item, self.now);
         if to == *from {
             // Its file's time brought it up at the wrong time; next time it does not.
             if let Some(turn) = item.turn() {
@@ -819,6 +805,15 @@ impl Session for FileSession<'_> {
                 other => other,
             }
         })
+    }
+
+    fn mend(&mut self, checkup: &Checkup<'_>) -> Result<(), StoreError> {
+        self.guard(|session| session.mend_all(checkup))
+    }
+
+    fn adopt(mut self: Box<Self>, now: UnixMs, store_id: Uuid) -> Result<(), StoreError> {
+        self.guard(|session| session.become_own(now, store_id))?;
+        self.close(now, None)
     }
 
     fn met(&self) -> &Met {
