@@ -336,7 +336,7 @@ class Check:
             if name not in self.items and name != "notice":
                 self.fault(f"nobody asked for {name}: {places_of(by_name[name])}")
         self.notices(by_name, log)
-        self.nothing_left(by_name)
+        self.nothing_left()
 
     def one_item(self, name, wants, there, effects, stones):
         found = places_of(there)
@@ -390,7 +390,7 @@ class Check:
         for subject in set(told) - pruned:
             self.fault(f"somebody was told of {subject}: {told[subject]}")
 
-    def nothing_left(self, by_name):
+    def nothing_left(self):
         def entries(name):
             return sorted(os.listdir(os.path.join(self.spool, name)))
 
@@ -415,10 +415,6 @@ class Check:
         if self.facts["doctor"]:
             self.tickpost("doctor", "--repair", codes=(0, 1))
             self.tickpost("doctor")
-            ids = {place.id for there in by_name.values() for place, _ in there}
-            for name in entries("bodies"):
-                if name not in ids:
-                    self.fault(f"bodies/{name} is nobody's after a repair")
 
     def accounts(self):
         if self.facts["audit"]:

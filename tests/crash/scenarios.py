@@ -501,7 +501,7 @@ def audit(make):
 
 
 def doctor_repair(make):
-    """Strays: a body of nobody's, a key of nobody's, a mode that is too open, a file misplaced."""
+    """A misplaced item and modes to mend; a body and a key of nobody's, too young to be removed."""
     make.ready()
     make.item("k1", "keyed", "200", "--key", "K1")
     make.item("k2", "plain", "200")
@@ -510,11 +510,12 @@ def doctor_repair(make):
     lies = next(place for place in outsider.places(make.spool)[0] if place.id == moved)
     os.makedirs(os.path.join(make.spool, "held", "keyed"), mode=0o700, exist_ok=True)
     os.rename(lies.path, os.path.join(make.spool, "held", "keyed", f"{moved}.jsonl"))
-    with open(os.path.join(make.spool, "bodies", OWN + "9"), "w", encoding="utf-8") as file:
-        file.write("nobody's")
-    key = os.path.join(make.spool, "keys", "keyed", hashlib.sha256(b"nobody's").hexdigest())
-    with open(key, "w", encoding="utf-8") as file:
-        json.dump({"request_id": OWN + "8", "body_sha256": "0" * 64, "request_sha256": "0" * 64}, file)
+    body, key = f"bodies/{OWN}9", "keys/keyed/" + hashlib.sha256(b"nobody's").hexdigest()
+    for path, holds in ((body, "nobody's"), (key, json.dumps({
+            "request_id": OWN + "8", "body_sha256": "0" * 64, "request_sha256": "0" * 64}))):
+        path = os.path.join(make.spool, path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(holds)
     os.chmod(os.path.join(make.spool, "failed"), 0o755)
     make.command("doctor", "--repair", repeat="always", repeat_codes=[0, 1])
 
