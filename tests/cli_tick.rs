@@ -112,7 +112,10 @@ fn json_has_the_fields_of_the_contract_and_so_has_the_log() {
         assert_eq!(said[name], 0, "{name}");
     }
     let day = bench::day_of(&said["ended_at"]);
-    assert_eq!(bench.files("log/ticks-"), [format!("log/ticks-{day}.jsonl")]);
+    assert_eq!(
+        bench.files("log/ticks-"),
+        [format!("log/ticks-{day}.jsonl")]
+    );
     assert_eq!(bench.tick_lines(), [said]);
     bench.tick();
     assert_eq!(bench.tick_lines().len(), 2);

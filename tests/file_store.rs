@@ -735,7 +735,58 @@ fn one_file_under_two_names_keeps_the_later() {
     }
 }
 
+/// The same of a file that was set aside: else every tick would tell of its two names.
+#[test]
+fn a_file_set_aside_under_two_names_keeps_the_one_in_corrupt() {
+    let spool = Spool::new();
+    let (from, to) = ("incoming/a/x.json", "corrupt/x.json");
+    fs::create_dir_all(spool.path("incoming/a")).unwrap();
+    fs::write(spool.path(from), "no item").unwrap();
+    fs::hard_link(spool.path(from), spool.path(to)).unwrap();
+    let step = journal::MoveRecord {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        event: None,
+        event_number: 0,
+        turn: None,
+        why: Some("it is none".to_owned()),
+        notices: Vec::new(),
+    };
+    let mut journal = journal::Journal::begin(&RealDisk, &spool.path(""), 1).unwrap();
+    journal.append(&Record::Move(Box::new(step))).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let store = spool.store();
+    let session = store.lock(&owner(NOW)).unwrap();
+    session.close(NOW, None).unwrap();
+    assert!(!spool.path(from).exists());
+    assert_eq!(fs::read(spool.path(to)).unwrap(), b"no item");
+}
+
 /// The record that the claims stand on must not go with a full journal segment.
+/// Whoever accepted a fresh item may have died before its directory was synced.
+#[test]
+fn what_a_command_builds_on_is_durable() {
+    let spool = Spool::new();
+    spool.accept(1, |_| {});
+    let disk = FaultDisk::default();
+    let trace = Rc::clone(&disk.trace);
+    let store = spool.store_on(Gated(disk));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let found = store.find(id(1)).unwrap().unwrap();
+    trace.borrow_mut().calls.clear();
+    let mut hold = |_: &Item| {
+        let event = by_hand(EventKind::Held, NOW, State::Held, None);
+        Decision::Settle(Box::new(event), vec![])
+    };
+    assert!(session.change(&found, &mut hold).unwrap());
+    let calls = &trace.borrow().calls;
+    let at = |is: &dyn Fn(&String) -> bool| calls.iter().position(is);
+    let synced = at(&|call| call.starts_with("sync_dir") && call.ends_with("pending/a"));
+    let recorded = at(&|call| call.starts_with("log append"));
+    assert!(synced.is_some() && synced < recorded, "{calls:?}");
+}
+
 #[test]
 fn a_full_journal_keeps_the_claims() {
     let spool = Spool::new();

@@ -230,6 +230,10 @@ impl Group {
             // Nothing of this is accepted, and on a full disk it is in the way.
             for placing in &placing {
                 placing.clear(store);
+                // What a failed sync has let go counts as clean: no later one would write it.
+                for name in &placing.names {
+                    drop(disown(store, name));
+                }
             }
             return Err(error);
         }
@@ -272,11 +276,9 @@ fn sync_known(
         }
     }
     for dir in dirs {
-        let path = store.path(dir);
-        match store.disk.sync_dir(&path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(io_error("sync directory", &path, source)),
+        match store.sync_place(dir) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
         }
     }
     Ok(())
@@ -474,7 +476,7 @@ fn sync_contents(store: &FileStore, placing: &[Placing], singly: bool) -> Result
     if placing.iter().any(|placing| placing.has_body) {
         dirs.insert(BODIES.trim_end_matches('/').to_owned());
     }
-    dirs.iter().try_for_each(|dir| store.sync_dir(dir))
+    dirs.iter().try_for_each(|dir| store.sync_place(dir))
 }
 
 /// Renames every item to its place, syncs the places, and lists what is accepted.
@@ -518,7 +520,7 @@ fn place(
     }
     let mut durable = Vec::new();
     for (dir, indexes) in dirs {
-        if let Err(error) = store.sync_dir(&dir) {
+        if let Err(error) = store.sync_place(&dir) {
             // What this directory got is perhaps accepted, which matters more than a failed rename.
             failed = Some(error);
             break;

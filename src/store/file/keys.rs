@@ -91,14 +91,20 @@ pub(super) fn own(
                     .inode()
                     .map_err(|source| io_error("look at", &path, source))?;
                 // It may have been removed or replaced between opening and locking it.
-                if store.disk.stat(&path).is_ok_and(|meta| meta.inode == inode) {
-                    let before = store.read_json(relative)?;
-                    return Ok(Some(Owned {
-                        relative: relative.to_owned(),
-                        lock,
-                        before,
-                        fresh: false,
-                    }));
+                match store.disk.stat(&path) {
+                    Ok(meta) if meta.inode == inode => {
+                        let before = store.read_json(relative)?;
+                        return Ok(Some(Owned {
+                            relative: relative.to_owned(),
+                            lock,
+                            before,
+                            fresh: false,
+                        }));
+                    }
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    // Looking again and again would never end.
+                    Err(source) => return Err(io_error("look at", &path, source)),
                 }
             }
             Ok(None) => return Ok(None),

@@ -54,7 +54,7 @@ use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
-use crate::model::time::UnixMs;
+use crate::model::time::{MINUTE_MS, UnixMs};
 use crate::model::tombstone::{Retention, Tombstone};
 
 /// The format of the spool that this build writes and reads.
@@ -347,6 +347,27 @@ impl FileStore {
         self.disk
             .set_mtime(&path, turn)
             .map_err(|source| io_error("set the time of", &path, source))
+    }
+
+    /// Makes durable what a directory has just got, and its own name: whoever made it may have died
+    /// before its parent was synced. What has not changed for a minute no crash has left so.
+    fn sync_place(&self, relative: &str) -> Result<(), StoreError> {
+        self.sync_dir(relative)?;
+        let changed = |dir: &str| {
+            let path = self.path(dir);
+            let meta = self.disk.stat(&path);
+            meta.map(|meta| meta.changed)
+                .map_err(|source| io_error("look at", &path, source))
+        };
+        let now = changed(relative)?;
+        let mut dir = relative;
+        while let Some((parent, _)) = dir.rsplit_once('/') {
+            if changed(parent)?.plus(MINUTE_MS) >= now {
+                self.sync_dir(parent)?;
+            }
+            dir = parent;
+        }
+        Ok(())
     }
 
     fn sync_dir(&self, relative: &str) -> Result<(), StoreError> {

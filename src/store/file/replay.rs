@@ -6,8 +6,9 @@ use std::io;
 use super::super::disk::Kind;
 use super::super::{SetAside, StoreError};
 use super::journal::{self, MoveRecord, Record, io_error};
+use super::keys::remove;
 use super::layout::{self, Place};
-use super::{FileStore, ITEM_BYTES_MAX};
+use super::{FileStore, ITEM_BYTES_MAX, reserve};
 use crate::model::ids::RequestId;
 use crate::model::item::{Damage, Item, event_line};
 use crate::model::notice::Merged;
@@ -35,6 +36,12 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         last_segment: segments.last().map_or(0, |(number, _)| *number),
         ..Replayed::default()
     };
+    for (_, name) in &segments {
+        make_durable(store, &format!("journal/{name}"))?;
+    }
+    if !segments.is_empty() {
+        store.sync_dir("journal")?;
+    }
     store.list("journal", &mut |name, kind| {
         if kind != Kind::File || journal::segment_number(name).is_none() {
             let path = format!("journal/{}", name.display());
@@ -53,7 +60,7 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         None => true,
     });
     look_at_dirs(store, &records)?;
-    let places = places(&records);
+    let later = later(&records);
     for record in records {
         match record {
             Record::Claim { at, items } => {
@@ -67,9 +74,10 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                 }
             }
             Record::Move(step) => {
-                let later = Place::parse(&step.from).and_then(|from| places.get(&from.id));
-                let later = later.map_or(&[][..], Vec::as_slice);
-                replayed.displaced.extend(apply(store, &step, None, later)?);
+                let of_item = Place::parse(&step.from).and_then(|from| later.get(&from.id));
+                replayed
+                    .displaced
+                    .extend(apply(store, &step, None, of_item)?);
                 for notice in &step.notices {
                     replayed.notices.add(notice);
                 }
@@ -144,46 +152,80 @@ fn look_at_dirs(store: &FileStore, records: &[Record]) -> Result<(), StoreError>
     }
 }
 
-/// Every place that the journal moves each item to.
-fn places(records: &[Record]) -> HashMap<RequestId, Vec<String>> {
-    let mut places: HashMap<RequestId, Vec<String>> = HashMap::new();
-    let mut note = |from: &str, to: &dyn Fn(&Place) -> String| {
-        if let Some(from) = Place::parse(from) {
-            let to = to(&from);
-            places.entry(from.id).or_default().push(to);
-        }
-    };
+/// Makes a segment durable, before anything is done because of it: a rename could outlive a loss of
+/// power that forgets why, and what was sent would be sent again.
+///
+/// It is written anew. A sync of its owner may have failed, and then the kernel takes what it could
+/// not write for written: another sync of the same file would say nothing.
+fn make_durable(store: &FileStore, relative: &str) -> Result<(), StoreError> {
+    let path = store.path(relative);
+    let bytes = store
+        .disk
+        .read(&path, journal::READ_BYTES_MAX)
+        .map_err(|source| io_error("read", &path, source))?;
+    match store.write_whole(relative, &bytes) {
+        // No room for a second one.
+        Err(error) if reserve::is_for_room(&error) => store
+            .disk
+            .sync_file(&path)
+            .map_err(|source| io_error("sync", &path, source)),
+        other => other,
+    }
+}
+
+/// What the journal says of an item in all.
+#[derive(Debug, Default)]
+pub(super) struct OfItem {
+    /// Every place that it moves the item to.
+    places: Vec<String>,
+    /// The number of the last event that it adds.
+    last_event: usize,
+}
+
+fn later(records: &[Record]) -> HashMap<RequestId, OfItem> {
+    let mut later: HashMap<RequestId, OfItem> = HashMap::new();
     for record in records {
         match record {
             Record::Claim { items, .. } => {
                 for item in items {
-                    note(&item.from, &|from| from.claimed(item.n).path());
+                    if let Some(from) = Place::parse(&item.from) {
+                        let place = from.claimed(item.n).path();
+                        later.entry(from.id).or_default().places.push(place);
+                    }
                 }
             }
-            Record::Move(step) => note(&step.from, &|_| step.to.clone()),
+            Record::Move(step) => {
+                if let Some(from) = Place::parse(&step.from) {
+                    let of_item = later.entry(from.id).or_default();
+                    of_item.places.push(step.to.clone());
+                    of_item.last_event = of_item.last_event.max(step.event_number);
+                }
+            }
             Record::Tell { .. } | Record::Carry { .. } => {}
         }
     }
-    places
+    later
 }
 
 /// Does what a move's record says, as far as it is not done yet.
 ///
 /// `bytes_good` is how much of the item's file is good, where the caller knows it; without it
-/// the file is read, and the event appended only if it is not there. `places` are those where
-/// the file may be if later records have moved it on: a loss of power can keep the renames and
-/// lose what was appended before them. Returns what stood in the way.
+/// the file is read, and ends with the event afterwards, unless it has events that the journal does
+/// not know of. `of_item` is what the journal says of the item in all: later records may have
+/// moved the file on, and a loss of power can keep the renames and lose what was appended before
+/// them. Returns what stood in the way.
 pub(super) fn apply(
     store: &FileStore,
     step: &MoveRecord,
     bytes_good: Option<u64>,
-    places: &[String],
+    of_item: Option<&OfItem>,
 ) -> Result<Option<SetAside>, StoreError> {
     if let Some(why) = &step.why {
         set_aside(store, &step.from, &step.to, why)?;
         return Ok(None);
     }
     let mut here = None;
+    let places = of_item.iter().flat_map(|of_item| &of_item.places);
     for path in [&step.from, &step.to].into_iter().chain(places) {
         if is_there(store, path)? {
             here = Some(path);
@@ -200,15 +242,27 @@ pub(super) fn apply(
             Some(bytes) => Some(bytes),
             None => match store.disk.read(&path, ITEM_BYTES_MAX) {
                 Ok(bytes) => match Item::parse(&bytes) {
-                    Ok(parsed) => (parsed.item.events.len() < step.event_number)
-                        .then_some(parsed.bytes_good as u64),
+                    Ok(parsed) if parsed.item.events.len() < step.event_number => {
+                        Some(parsed.bytes_good as u64)
+                    }
+                    // It is there, and perhaps only in memory: a sync of all may have failed, as one
+                    // of a segment may. It is appended again, and so are those after it.
+                    Ok(parsed)
+                        if parsed.item.events.get(step.event_number.wrapping_sub(1))
+                            == Some(event)
+                            && of_item.is_some_and(|of_item| {
+                                parsed.item.events.len() <= of_item.last_event
+                            }) =>
+                    {
+                        Some(first_lines(&bytes, step.event_number))
+                    }
+                    Ok(_) => None,
                     // A loss of power can keep a later event and lose a piece of this one. All that
                     // was appended after it is in the journal too, and comes next.
                     Err(Damage::Middle(line) | Damage::Line(line))
                         if line == step.event_number + 1 =>
                     {
-                        let lines = bytes.split_inclusive(|b| *b == b'\n');
-                        Some(lines.take(line - 1).map(|line| line.len() as u64).sum())
+                        Some(first_lines(&bytes, line - 1))
                     }
                     // Whoever reads it next sets it aside; nothing is built on it.
                     Err(_) => return Ok(None),
@@ -235,6 +289,12 @@ pub(super) fn apply(
         return Ok(None);
     }
     move_file(store, here, &step.to)
+}
+
+/// How long the first lines are together, in bytes.
+fn first_lines(bytes: &[u8], count: usize) -> u64 {
+    let lines = bytes.split_inclusive(|b| *b == b'\n').take(count);
+    lines.map(|line| line.len() as u64).sum()
 }
 
 /// Renames, making the target's directory if need be. Done already, or moved on: fine.
@@ -264,13 +324,9 @@ pub(super) fn move_file(
             store.make_dirs(dir)?;
         }
     } else if error.kind() == io::ErrorKind::AlreadyExists {
-        let inode = |path| store.disk.stat(path).map(|meta| meta.inode).ok();
-        if inode(&source) == inode(&target) {
+        if is_same_file(store, from, to) {
             // A power loss left one file under two names; renaming would do nothing.
-            store
-                .disk
-                .unlink(&source)
-                .map_err(|error| io_error("remove", &source, error))?;
+            remove(store, &source)?;
             return Ok(None);
         }
         let name = free_name(store, to, &HashSet::new());
@@ -289,6 +345,17 @@ pub(super) fn move_file(
         .rename(&source, &target)
         .map_err(|source| io_error("rename", &target, source))?;
     Ok(displaced)
+}
+
+/// Whether two names are of one file.
+fn is_same_file(store: &FileStore, one: &str, other: &str) -> bool {
+    let inode = |relative| {
+        store
+            .disk
+            .stat(&store.path(relative))
+            .map(|meta| meta.inode)
+    };
+    matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Sets aside what stands where the directories of a place belong, below those of the spool: an
@@ -383,6 +450,10 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
     let done = is_there(store, to)?;
     if !done && !is_there(store, from)? {
         return Ok(());
+    }
+    if done && is_same_file(store, from, to) {
+        // It has also left one file under two names.
+        remove(store, &store.path(from))?;
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
     let path = store.path(&format!("{to}.why.json"));

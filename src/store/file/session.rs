@@ -6,7 +6,7 @@ mod mend;
 mod prune;
 mod waiting;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
 use uuid::Uuid;
@@ -61,9 +61,9 @@ pub(super) struct FileSession<'a> {
     recorded: Vec<Recorded>,
     /// The places that `recorded` leaves.
     leaving: HashSet<String>,
-    in_hand: HashMap<u64, InHand>,
+    in_hand: BTreeMap<u64, InHand>,
     next_handle: u64,
-    windows: HashMap<DestName, Window>,
+    windows: BTreeMap<DestName, Window>,
     notices: Merged,
     claimed_at: HashMap<RequestId, UnixMs>,
     met: Met,
@@ -74,6 +74,8 @@ pub(super) struct FileSession<'a> {
     boxes: HashMap<DestName, intake::BoxCursor>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
+    /// Directories of fresh items that were synced, and when they had changed by then.
+    synced: HashMap<String, UnixMs>,
     /// When somebody last accepted something.
     woken: Option<UnixMs>,
     /// Something was written that a sync of the whole file system has not covered.
@@ -107,9 +109,9 @@ impl<'a> FileSession<'a> {
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
             leaving: HashSet::new(),
-            in_hand: HashMap::new(),
+            in_hand: BTreeMap::new(),
             next_handle: 0,
-            windows: HashMap::new(),
+            windows: BTreeMap::new(),
             notices: replayed.notices,
             claimed_at: replayed.claimed_at,
             met: Met::default(),
@@ -117,6 +119,7 @@ impl<'a> FileSession<'a> {
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
             unusable: HashSet::new(),
+            synced: HashMap::new(),
             woken: woken_at(store),
             dirty: replayed.last_segment > 0,
             poisoned: false,
@@ -255,7 +258,7 @@ impl<'a> FileSession<'a> {
         for recorded in std::mem::take(&mut self.recorded) {
             let Recorded { step, bytes_good } = &recorded;
             let aside =
-                self.with_room(|session| replay::apply(session.store, step, *bytes_good, &[]))?;
+                self.with_room(|session| replay::apply(session.store, step, *bytes_good, None))?;
             displaced.extend(aside);
         }
         self.displaced(displaced)
@@ -392,6 +395,23 @@ impl<'a> FileSession<'a> {
         self.store.sync_dir("journal")?;
         self.last_segment = 0;
         self.dirty = false;
+        Ok(())
+    }
+
+    /// Makes durable that a fresh item is where it is, before anything is built on it: whoever
+    /// accepted it may have died before its directory was synced.
+    fn sync_fresh(&mut self, place: &Place) -> Result<(), StoreError> {
+        let dir = place.dir();
+        let path = self.store.path(&dir);
+        let meta = self
+            .store
+            .disk
+            .stat(&path)
+            .map_err(|source| io_error("look at", &path, source))?;
+        if self.synced.get(&dir) != Some(&meta.changed) {
+            self.store.sync_dir(&dir)?;
+            self.synced.insert(dir, meta.changed);
+        }
         Ok(())
     }
 
@@ -702,6 +722,9 @@ impl Session for FileSession<'_> {
             }
             match session.get(&place)? {
                 Got::Item(item, bytes_good) => {
+                    if (place.state, place.slot) == (State::Pending, Slot::Root) {
+                        session.sync_fresh(&place)?;
+                    }
                     let decision = decide(&item);
                     session.decide(&place, &item, bytes_good, decision)
                 }
@@ -851,9 +874,8 @@ impl Session for FileSession<'_> {
         if self.tight.is_some() {
             reserve::close(self.store);
         }
-        let listed: Vec<String> = self
-            .windows
-            .drain()
+        let listed: Vec<String> = std::mem::take(&mut self.windows)
+            .into_iter()
             .flat_map(|(_, window)| window.listed)
             .collect();
         for dir in listed {

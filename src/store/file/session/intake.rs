@@ -359,7 +359,7 @@ impl FileSession<'_> {
         let present = census::present(self.store, begun)?;
         let dirs: BTreeSet<&String> = present.values().flatten().collect();
         for dir in dirs {
-            self.store.sync_dir(dir)?;
+            self.store.sync_place(dir)?;
         }
         let mut known: HashSet<RequestId> = present.into_keys().collect();
         for id in begun {
