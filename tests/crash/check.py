@@ -233,7 +233,7 @@ class Check:
         argv = [self.facts["binary"], "-q", "--spool", self.spool, *words]
         code, out, err = outsider.run(argv, self.work, stdin)
         if code not in codes or "panicked" in err:
-            self.fault(f"`{' '.join(words)}` exited {code}: {err.strip()[:300]}")
+            self.fault(f"`{' '.join(words)}` exited {code}: {err.strip()[:300]} {out.strip()[:300]}")
         return out
 
     def repeat(self):
@@ -414,7 +414,8 @@ class Check:
                     self.fault(f"left in a box: {name}")
         if self.facts["doctor"]:
             self.tickpost("doctor", "--repair", codes=(0, 1))
-            self.tickpost("doctor")
+            # What was set aside is a finding until a person has dealt with it.
+            self.tickpost("doctor", codes=(1 if self.facts["corrupt"] else 0,))
 
     def accounts(self):
         if self.facts["audit"]:
