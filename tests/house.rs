@@ -215,6 +215,10 @@ const LONG_FILES: &[(&str, &str)] = &[
         "tables of tests, a row a condition",
     ),
     (
+        "src/model/settle/tests.rs",
+        "tables of tests, a row a condition",
+    ),
+    (
         "src/store/file/accept.rs",
         "the one way in, from names to places, in the order of its writes",
     ),

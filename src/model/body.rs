@@ -137,4 +137,9 @@ mod tests {
             assert!(serde_json::from_str::<Body>(&text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn the_bound_of_a_body_in_its_envelope_is_as_documented() {
+        assert_eq!(INLINE_BYTES_MAX, 65_536);
+    }
 }

@@ -93,3 +93,74 @@ impl Serialize for Action {
         to.serialize_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::{Answer, TransportClass};
+    use super::*;
+    use State::{Confirmed, Failed, Held, Pending, Unknown};
+
+    #[test]
+    fn every_row_of_the_table() {
+        let answered = |status| {
+            Outcome::Answered(Answer {
+                status,
+                ..Answer::default()
+            })
+        };
+        let rows = [
+            (answered(202), Confirmed, "acknowledged"),
+            (answered(307), Held, "redirects are never followed"),
+            (answered(401), Held, "credentials need a person"),
+            (
+                answered(410),
+                Held,
+                "gone: a person takes the destination off",
+            ),
+            (answered(422), Failed, "the content is refused"),
+            (answered(429), Pending, "explicit push-back"),
+            (answered(500), Unknown, "it may have failed half way"),
+            (answered(502), Unknown, "gateway, not origin"),
+            (answered(503), Pending, "unable to handle"),
+            (
+                Outcome::failed(TransportClass::ConnectRefused, ""),
+                Pending,
+                "no byte left us",
+            ),
+            (
+                Outcome::failed(TransportClass::TimeoutAfterSend, ""),
+                Unknown,
+                "the answer was lost",
+            ),
+            (Outcome::Interrupted, Unknown, "nothing is known"),
+        ];
+        for (outcome, want, why) in rows {
+            let exchange = Exchange {
+                outcome: &outcome,
+                method: "POST",
+                prior_maybe: false,
+                key_sent: false,
+                at: UnixMs(0),
+            };
+            let verdict = classify(&RuleSet::default_only(), &exchange);
+            assert_eq!(verdict.state, want, "{why}: {outcome:?}");
+            let gone = matches!(&outcome, Outcome::Answered(answer) if answer.status == 410);
+            assert_eq!(verdict.action == Some(Action::Disable), gone, "{why}");
+        }
+    }
+
+    #[test]
+    fn actions_have_names() {
+        let rows = [
+            (Action::Disable, "disable"),
+            (Action::RefreshAuth, "refresh_auth"),
+        ];
+        assert_eq!(rows.map(|(action, _)| action), Action::ALL);
+        for (action, name) in rows {
+            assert_eq!((action.as_str(), Action::parse(name)), (name, Some(action)));
+            let json = serde_json::to_value(action).ok();
+            assert_eq!(json, Some(serde_json::Value::from(name)));
+        }
+        assert_eq!(Action::parse("enable"), None);
+    }
+}

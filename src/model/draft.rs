@@ -417,10 +417,43 @@ mod tests {
             ),
             (r#"{"request":{},"not_after":"tomorrow"}"#, "tomorrow"),
             (r#"{"request":{"headers":["x"]}}"#, "invalid type"),
+            (
+                r#"{"request":{"headers":7}}"#,
+                "expected pairs [[\"name\",\"value\"]] or an object",
+            ),
             (r#"{"request":{}} x"#, "trailing"),
         ] {
             let error = Draft::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(want), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn each_setter_sets_its_part_and_keeps_the_others() {
+        let draft = Draft::to("billing").unwrap();
+        assert_eq!(draft, Draft::new("billing".parse().unwrap()));
+        assert_eq!((draft.method.as_str(), draft.path.as_str()), ("POST", ""));
+        let draft = draft
+            .method("PUT")
+            .path("/v1")
+            .query("a", "b")
+            .query("a", "c")
+            .header("X-A", "1")
+            .header("X-B", "2")
+            .key("k")
+            .notify("ops")
+            .unwrap()
+            .json(&serde_json::json!({"amount": 5}))
+            .unwrap();
+        let line = br#"{"destination":"billing","request":{"method":"PUT","path":"/v1","query":[["a","b"],["a","c"]],"headers":[["X-A","1"],["X-B","2"]],"body":{"json":{"amount":5}}},"key":"k","notify":["ops"]}"#;
+        assert_eq!(draft, Draft::parse(line).unwrap());
+        let text = draft.body("text/plain", "five");
+        assert_eq!(text.content_type.as_deref(), Some("text/plain"));
+        assert_eq!(
+            (text.body.as_slice(), text.method.as_str()),
+            (&b"five"[..], "PUT")
+        );
+        assert!(Draft::to("A/B").is_err());
+        assert!(text.notify("A/B").is_err());
     }
 }

@@ -155,3 +155,37 @@ impl Event {
                 && matches!(self.scope, Some(Scope::Destination | Scope::Group)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_as_an_attempt_and_what_is_parked() {
+        let (sent, not_sent) = (OutcomeKind::MaybeSent, OutcomeKind::NotSent);
+        let of_all = [Some(Scope::Destination), Some(Scope::Group)];
+        let of_one = [None, Some(Scope::Item)];
+        for (outcome, scopes, want) in [
+            (Some(not_sent), of_all, false),
+            (Some(not_sent), of_one, true),
+            (Some(sent), of_all, true),
+            (Some(OutcomeKind::Answered), of_all, true),
+            (Some(OutcomeKind::Interrupted), of_one, true),
+            (None, of_all, true),
+        ] {
+            for scope in scopes {
+                let mut event = Event::new(EventKind::Attempt, UnixMs(1), State::Pending);
+                (event.outcome, event.scope) = (outcome, scope);
+                assert_eq!(event.counts(), want, "{outcome:?} {scope:?}");
+                event.event = EventKind::Recovered;
+                assert!(!event.counts(), "no attempt");
+            }
+        }
+        for state in State::ALL {
+            let mut event = Event::new(EventKind::Held, UnixMs(1), state);
+            assert_eq!(event.is_parked(), state == State::Unknown, "{state}");
+            event.due = Some(UnixMs(2));
+            assert!(!event.is_parked(), "{state}: it has a time");
+        }
+    }
+}

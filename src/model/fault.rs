@@ -88,4 +88,26 @@ mod tests {
             assert_eq!(nearest(word, ["status", "state", "text"]), want, "{why}");
         }
     }
+
+    #[test]
+    fn edits_are_counted() {
+        let rows = [
+            ("", "", 0),
+            ("abc", "abc", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("a", "abc", 2),
+            ("abc", "a", 2),
+            ("abc", "axc", 1),
+            ("kitten", "sitting", 3),
+            ("ab", "ba", 1),
+            ("abcd", "badc", 2),
+            // Swapped neighbours are not edited again.
+            ("ca", "abc", 3),
+        ];
+        for (a, b, want) in rows {
+            assert_eq!(super::distance(a, b), want, "{a} {b}");
+            assert_eq!(super::distance(b, a), want, "{b} {a}");
+        }
+    }
 }

@@ -154,4 +154,13 @@ mod tests {
             assert!(name.parse::<DestName>().is_err(), "{name}");
         }
     }
+
+    #[test]
+    fn a_name_is_shown_as_it_was_given() {
+        for name in ["billing", "a.b_c-d"] {
+            let parsed: Result<DestName, _> = name.parse();
+            let shown = parsed.map(|name| (name.as_str().to_owned(), name.to_string()));
+            assert_eq!(shown, Ok((name.to_owned(), name.to_owned())));
+        }
+    }
 }

@@ -233,7 +233,7 @@ impl Item {
         for event in &self.events {
             match event.event {
                 EventKind::Attempt => {
-                    sum.last_n = event.n.unwrap_or(sum.last_n + 1);
+                    sum.last_n = event.n.unwrap_or(sum.last_n.saturating_add(1));
                     sum.attempts += u32::from(event.counts());
                     // An interrupted attempt of unknown start began after the event before it.
                     let begun = event
@@ -334,3 +334,6 @@ fn parse_envelope(line: &[u8]) -> Result<Envelope, Damage> {
         },
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -141,3 +141,62 @@ classes! {
     MalformedResponse "malformed_response" false "What came back is not HTTP.",
     TruncatedHeaders "truncated_headers" false "The answer broke off inside its head.",
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_of_two_things() {
+        for class in TransportClass::ALL.iter().copied() {
+            assert_eq!(TransportClass::parse(class.as_str()), Some(class));
+            let outcome = Outcome::failed(class, "why");
+            let failure = Failure {
+                class,
+                detail: "why".to_owned(),
+            };
+            let (want, kind) = if class.is_not_sent() {
+                (Outcome::NotSent(failure), OutcomeKind::NotSent)
+            } else {
+                (Outcome::MaybeSent(failure), OutcomeKind::MaybeSent)
+            };
+            assert_eq!((outcome.kind(), outcome), (kind, want));
+        }
+        let answered = Outcome::Answered(Answer::default());
+        assert_eq!(answered.kind(), OutcomeKind::Answered);
+        assert_eq!(Outcome::Interrupted.kind(), OutcomeKind::Interrupted);
+    }
+
+    #[test]
+    fn only_what_comes_before_the_first_byte_is_certain() {
+        let sent: Vec<&str> = TransportClass::ALL
+            .iter()
+            .filter(|class| !class.is_not_sent())
+            .map(|class| class.as_str())
+            .collect();
+        let want = [
+            "write_interrupted",
+            "timeout_after_send",
+            "reset_after_send",
+            "closed_no_response",
+            "malformed_response",
+            "truncated_headers",
+        ];
+        assert_eq!(sent, want);
+        assert_eq!(TransportClass::ALL.len(), 17);
+    }
+
+    #[test]
+    fn the_first_line_of_a_header_counts() {
+        let headers = [("a", "1"), ("b", "2"), ("b", "3")];
+        let answer = Answer {
+            headers: headers.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec(),
+            ..Answer::default()
+        };
+        assert_eq!(
+            (answer.header("a"), answer.header("b")),
+            (Some("1"), Some("2"))
+        );
+        assert_eq!(answer.header("c"), None);
+    }
+}

@@ -84,3 +84,47 @@ impl Policy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_a_repeat_harmless() {
+        let rows = [
+            (OnUnknown::Resend, Dedupe::Key, true, true),
+            (OnUnknown::Resend, Dedupe::IdempotentMethods, false, true),
+            (OnUnknown::Resend, Dedupe::Never, false, false),
+            (OnUnknown::Park, Dedupe::Key, false, false),
+            (OnUnknown::Park, Dedupe::IdempotentMethods, false, false),
+            (OnUnknown::Park, Dedupe::Never, false, false),
+        ];
+        for (on_unknown, dedupe, post, put) in rows {
+            let policy = Policy {
+                on_unknown,
+                dedupe,
+                key_window_ms: None,
+                total_timeout_ms: 1,
+                backoff: Backoff {
+                    base_ms: 1,
+                    factor: 1.0,
+                    max_ms: 1,
+                },
+                attempts_max: 1,
+                age_ms_max: 1,
+                wait_ms_max: 1,
+                stale_after_ms: None,
+                stale: Stale::Send,
+            };
+            // PATCH is not idempotent, GET has no effect to repeat, and methods have a case.
+            for method in ["POST", "PATCH", "GET", "put", ""] {
+                let got = policy.may_repeat(method);
+                assert_eq!(got, post, "{on_unknown:?} {dedupe:?} {method}");
+            }
+            for method in ["PUT", "DELETE"] {
+                let got = policy.may_repeat(method);
+                assert_eq!(got, put, "{on_unknown:?} {dedupe:?} {method}");
+            }
+        }
+    }
+}

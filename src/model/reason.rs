@@ -161,3 +161,57 @@ impl<'de> Deserialize<'de> for Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn every_reason_is_read_shown_and_explained() {
+        for (text, explain) in Reason::ALL {
+            let reason = Reason::parse(text).unwrap();
+            assert_eq!((reason.as_str(), reason.explain()), (*text, *explain));
+            assert_eq!(reason.to_string(), *text);
+            assert!(explain.ends_with('.'), "{text} is a sentence");
+            let json = serde_json::to_string(&reason).unwrap();
+            assert_eq!(json, format!("\"{text}\""));
+            assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), reason);
+        }
+        assert_eq!(Reason::EXHAUSTED.as_str(), "exhausted");
+        let mut names: Vec<&str> = Reason::ALL.iter().map(|(text, _)| *text).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Reason::ALL.len(), "each once");
+    }
+
+    #[test]
+    fn own_reasons_and_those_of_a_later_version() {
+        let longest = "a".repeat(64);
+        let long = "a".repeat(65);
+        let rows = [
+            // A word behind `x_`, a word alone: may a rule use it, may an item carry it.
+            ("mine", true, true),
+            ("m1_", true, true),
+            (longest.as_str(), true, true),
+            (long.as_str(), false, false),
+            ("", false, false),
+            ("Mine", false, false),
+            ("a-b", false, false),
+            ("a b", false, false),
+            ("\u{e4}", false, false),
+        ];
+        for (word, own, carried) in rows {
+            let text = format!("x_{word}");
+            let parsed = Reason::parse(&text);
+            assert_eq!(parsed.is_ok(), own, "{text}");
+            if let Ok(reason) = parsed {
+                assert_eq!(reason.as_str(), text);
+                assert_eq!(reason.explain(), "A rule of your own decided it.");
+            }
+            assert!(Reason::parse(word).is_err(), "{word} is not on the list");
+            let read = serde_json::from_value::<Reason>(word.into());
+            assert_eq!(read.is_ok(), carried, "{word}");
+        }
+    }
+}

@@ -107,8 +107,11 @@ fn head(lines: &mut Lines<'_>) -> Result<(Answer, String), SavedError> {
         if line.starts_with([' ', '\t'])
             && let Some((_, value)) = answer.headers.last_mut()
         {
-            value.push(' ');
-            value.push_str(line.trim());
+            let more = line.trim();
+            if !value.is_empty() && !more.is_empty() {
+                value.push(' ');
+            }
+            value.push_str(more);
             continue;
         }
         match line.split_once(':') {
@@ -350,5 +353,137 @@ mod tests {
             parse(&[0xff, 0xfe, 0, b'\n', 0xff]).is_err(),
             "no panic on bytes"
         );
+    }
+
+    #[test]
+    fn what_is_no_part_of_a_line() {
+        let rows = [
+            ("x: a\n\n", "a", "a blank before"),
+            ("x:a  \n\n", "a", "blanks behind"),
+            ("x: a\n b\n\tc\n\n", "a b c", "two folds"),
+            ("x:\n b\n\n", "b", "a fold of nothing"),
+            ("x: a\n \n\n", "a", "a fold with nothing"),
+            (
+                "X-a!#$%&'*+.^_`|~9: a: b\n\n",
+                "a: b",
+                "every character of a name",
+            ),
+        ];
+        for (head, want, why) in rows {
+            let answer = parse(format!("HTTP/1.1 200 OK\n{head}").as_bytes()).unwrap();
+            let [(name, value)] = &answer.headers[..] else {
+                panic!("one header: {why}");
+            };
+            assert_eq!(value, want, "{why}");
+            assert_eq!(*name, name.to_ascii_lowercase(), "{why}");
+        }
+        for head in [" x: a\n\n", ": a\n\n", "a b: c\n\n", "\u{e4}: c\n\n"] {
+            let error = parse(format!("HTTP/1.1 200 OK\n{head}").as_bytes()).unwrap_err();
+            assert!(
+                matches!(error, SavedError::BadHeader { line: 2, .. }),
+                "{head}"
+            );
+        }
+        let long = format!("HTTP/1.1 200 OK\r\nx: 1\r\n{}", "\u{e4}".repeat(50));
+        let error = parse(long.as_bytes()).unwrap_err();
+        let text = "\u{e4}".repeat(40);
+        assert_eq!(error, SavedError::BadHeader { line: 3, text });
+    }
+
+    #[test]
+    fn every_version_and_status() {
+        for version in ["1.0", "1.1", "2", "2.0", "3", "3.0"] {
+            for (code, want) in [("100", 100), ("204", 204), ("599", 599), ("999", 999)] {
+                for phrase in ["", " ", " OK", " Not OK"] {
+                    let line = format!("HTTP/{version} {code}{phrase}\n\n");
+                    assert_eq!(parse(line.as_bytes()).unwrap().status, want, "{line}");
+                }
+            }
+        }
+        for line in [
+            "HTTP/0.9 200",
+            "HTTP/1.1 099",
+            "HTTP/1.1 2000",
+            "HTTP/1.1 2x0",
+            "HTTP/1.1",
+        ] {
+            let error = parse(line.as_bytes()).unwrap_err();
+            assert!(
+                matches!(error, SavedError::NoStatusLine { line: 1, .. }),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_heads_before_the_answer_are_skipped() {
+        let rows = [
+            ("HTTP/1.1 199 X\n\n", 204, "interim"),
+            ("HTTP/1.1 200 connection ESTABLISHED\n\n", 204, "a proxy"),
+            ("HTTP/1.1 200 OK\n\n", 200, "an answer"),
+        ];
+        for (head, want, why) in rows {
+            let text = format!("{head}HTTP/1.1 204 N\n\n");
+            assert_eq!(parse(text.as_bytes()).unwrap().status, want, "{why}");
+            let text = format!("{head}else");
+            let answer = parse(text.as_bytes()).unwrap();
+            assert_ne!(answer.status, 204, "{why}: what follows is its body");
+            assert_eq!(answer.body, b"else", "{why}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_as_long_as_its_head_says() {
+        let rows = [
+            ("content-length: 3", "abc", "abc", false, "exactly"),
+            ("content-length: 2", "abc", "ab", false, "more came"),
+            ("content-length: 4", "abc", "abc", true, "less came"),
+            (
+                "content-length: 4\ncontent-encoding: gzip",
+                "abc",
+                "abc",
+                false,
+                "decoded",
+            ),
+            (
+                "content-length: 4\ncontent-encoding: Identity",
+                "abc",
+                "abc",
+                true,
+                "as it is",
+            ),
+            (
+                "content-length: 4\ntransfer-encoding: chunked",
+                "abc",
+                "abc",
+                false,
+                "framed",
+            ),
+            ("content-length: four", "abc", "abc", false, "not a number"),
+        ];
+        for (head, body, want, cut, why) in rows {
+            let text = format!("HTTP/1.1 200 OK\n{head}\n\n{body}");
+            let answer = parse(text.as_bytes()).unwrap();
+            assert_eq!(
+                (answer.body.as_slice(), answer.cut),
+                (want.as_bytes(), cut),
+                "{why}"
+            );
+        }
+        for (status, cut) in [
+            (100, false),
+            (199, false),
+            (200, true),
+            (204, false),
+            (205, true),
+            (304, false),
+        ] {
+            let text = format!("HTTP/1.1 {status} X\ncontent-length: 4\n\nabc");
+            assert_eq!(parse(text.as_bytes()).unwrap().cut, cut, "{status}");
+        }
+        assert_eq!(BODY_BYTES_MAX, 65_536);
+        let mut bytes = b"HTTP/1.1 200 OK\n\n".to_vec();
+        bytes.resize(bytes.len() + BODY_BYTES_MAX, b'x');
+        assert!(!parse(&bytes).unwrap().cut, "it just fits");
     }
 }

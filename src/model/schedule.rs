@@ -55,6 +55,7 @@ pub fn key_window_open(
 
 #[cfg(test)]
 mod tests {
+    use super::super::policy::{Dedupe, OnUnknown, Stale};
     use super::*;
 
     const BACKOFF: Backoff = Backoff {
@@ -92,5 +93,116 @@ mod tests {
         assert_eq!(wait_ms(&BACKOFF, 1, Some(90_000), 0), 90_000);
         assert_eq!(wait_ms(&BACKOFF, 1, Some(90_000), 1000), 105_000);
         assert_eq!(wait_ms(&BACKOFF, 1, Some(u64::MAX), 1000), u64::MAX);
+    }
+
+    #[test]
+    fn jitter_is_of_the_wait_or_of_the_base() {
+        let rows = [
+            // Done, asked, jitter.
+            (1, None, 500, 37_500),
+            (2, None, 1_000, 90_000),
+            (2, Some(59_999), 1_000, 90_000),
+            (2, Some(60_000), 1_000, 75_000),
+            (2, Some(60_001), 500, 67_501),
+            (9, None, 1, 3_601_800),
+        ];
+        for (done, asked, jitter, want) in rows {
+            let got = wait_ms(&BACKOFF, done, asked, jitter);
+            assert_eq!(got, want, "{done} {asked:?} {jitter}");
+        }
+        let slow = Backoff {
+            factor: 1.5,
+            ..BACKOFF
+        };
+        assert_eq!(wait_ms(&slow, 3, None, 0), 67_500);
+    }
+
+    #[test]
+    fn a_key_is_known_within_its_window_less_the_time_of_an_attempt() {
+        let policy = |key_window_ms| Policy {
+            on_unknown: OnUnknown::Resend,
+            dedupe: Dedupe::Key,
+            key_window_ms,
+            total_timeout_ms: 100,
+            backoff: BACKOFF,
+            attempts_max: 1,
+            age_ms_max: 1,
+            wait_ms_max: 1,
+            stale_after_ms: None,
+            stale: Stale::Send,
+        };
+        let window = Some(1_000);
+        let rows = [
+            // Window, first sent, last event, now, suspect.
+            (window, 5_000, 5_000, 5_000, false, true, "at once"),
+            (window, 5_000, 5_500, 5_899, false, true, "the last instant"),
+            (
+                window,
+                5_000,
+                5_500,
+                5_900,
+                false,
+                false,
+                "too late to be answered",
+            ),
+            (window, 5_000, 5_000, 9_000, false, false, "long over"),
+            (
+                window,
+                5_000,
+                5_000,
+                5_000,
+                true,
+                false,
+                "no clock to know it by",
+            ),
+            (
+                window,
+                5_000,
+                5_501,
+                5_500,
+                false,
+                false,
+                "before its last event",
+            ),
+            (
+                window,
+                5_501,
+                5_000,
+                5_500,
+                false,
+                false,
+                "before it was sent",
+            ),
+            (
+                window,
+                5_500,
+                5_500,
+                5_500,
+                false,
+                true,
+                "the clock stands still",
+            ),
+            (None, 5_000, 5_000, u64::MAX, false, true, "known for ever"),
+            (None, 5_000, 5_000, 5_000, true, false, "also then"),
+            (
+                Some(u64::MAX),
+                0,
+                0,
+                u64::MAX,
+                false,
+                false,
+                "arithmetic saturates",
+            ),
+        ];
+        for (window, first, last, now, suspect, want, why) in rows {
+            let got = key_window_open(
+                &policy(window),
+                UnixMs(first),
+                UnixMs(last),
+                UnixMs(now),
+                suspect,
+            );
+            assert_eq!(got, want, "{why}");
+        }
     }
 }

@@ -202,3 +202,6 @@ pub fn turn(
     }
     Turn::Send
 }
+
+#[cfg(test)]
+mod tests;

@@ -223,4 +223,52 @@ mod tests {
             assert_eq!(after(State::Unknown, true, step), Err(Refused::MaybeActed));
         }
     }
+
+    #[test]
+    fn names_and_ends() {
+        use State::{Confirmed, Failed, Held, Pending, Unknown};
+        let rows = [
+            (Pending, "pending", false),
+            (Unknown, "unknown", false),
+            (Held, "held", false),
+            (Confirmed, "confirmed", true),
+            (Failed, "failed", true),
+        ];
+        assert_eq!(rows.map(|(state, _, _)| state), State::ALL);
+        for (state, name, terminal) in rows {
+            assert_eq!((state.as_str(), state.is_terminal()), (name, terminal));
+            assert_eq!(
+                (State::parse(name), state.to_string()),
+                (Some(state), name.to_owned())
+            );
+            assert_eq!(format!("{state:>9}").len(), 9, "it can be padded");
+            let json = serde_json::to_value(state).ok();
+            assert_eq!(json, Some(serde_json::Value::from(name)), "as in files");
+        }
+        assert_eq!(State::parse("Pending"), None);
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let steps = [Move::Release, Move::Cancel, Move::Retry];
+        for from in State::ALL {
+            for step in steps {
+                for maybe_acted in [false, true] {
+                    let want = if from == State::Unknown && maybe_acted {
+                        Refused::MaybeActed
+                    } else {
+                        Refused::WrongState(from)
+                    };
+                    if let Err(why) = after(from, maybe_acted, step) {
+                        assert_eq!(why, want, "{step:?}");
+                    }
+                }
+            }
+            for to in State::ALL {
+                let settled = after(from, true, Move::Settle(to));
+                let want = (from == State::Unknown).then_some(to);
+                assert_eq!(settled.ok(), want, "only what was claimed is settled");
+            }
+        }
+    }
 }

@@ -191,4 +191,46 @@ mod tests {
             "9999-12-31T23:59:59.999Z"
         );
     }
+
+    #[test]
+    fn the_last_instant_that_can_be_written_is_the_last_that_is_read() {
+        let last = UnixMs::parse("9999-12-31T23:59:59.999Z").unwrap();
+        assert_eq!(last, UnixMs(MS_MAX));
+        assert!(UnixMs::parse("9999-12-31T23:59:59.999-00:01").is_err());
+        assert_eq!(UnixMs::parse("1970-01-01T00:00:00Z").unwrap(), UnixMs(0));
+        assert_eq!(UnixMs(u64::MAX).to_string(), last.to_string(), "total");
+    }
+
+    #[test]
+    fn an_id_tells_when_it_was_minted() {
+        let id = |text: &str| -> crate::model::ids::RequestId { text.parse().unwrap() };
+        let minted = id("019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10");
+        assert_eq!(id_time(minted), Some(UnixMs(0x019a_df3e_6b6b)));
+        for other in [
+            "9f6c5a3e-6b6b-4cc3-98f2-3a1c5d2e8f10",
+            "1ec9414c-232a-6b00-b3c8-9e6bdeced846",
+            "c232ab00-9414-11ec-b3c8-9e6bdeced846",
+        ] {
+            assert_eq!(id_time(id(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn minutes_and_days_begin_where_they_begin() {
+        let at = UnixMs(10 * DAY_MS + 3 * MINUTE_MS + 7);
+        assert_eq!(at.minute(), UnixMs(10 * DAY_MS + 3 * MINUTE_MS));
+        assert_eq!(
+            (at.day(), at.day().day()),
+            (UnixMs(10 * DAY_MS), UnixMs(10 * DAY_MS))
+        );
+        assert_eq!(
+            (at.since(at.day()), at.day().since(at)),
+            (3 * MINUTE_MS + 7, 0)
+        );
+        assert_eq!(at.day().plus(3 * MINUTE_MS + 7), at);
+        assert_eq!(at.minus(7), at.minute());
+        let json = serde_json::to_string(&at).unwrap();
+        assert_eq!(serde_json::from_str::<UnixMs>(&json).unwrap(), at);
+        assert!(serde_json::from_str::<UnixMs>("\"soon\"").is_err());
+    }
 }

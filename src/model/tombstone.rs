@@ -150,6 +150,7 @@ pub fn latest_time(item: &Item) -> UnixMs {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use super::super::event::{Event, EventKind};
     use super::*;
 
     fn at(text: &str) -> UnixMs {
@@ -222,5 +223,64 @@ mod tests {
         let written = at("2025-11-28T09:00:00.000Z");
         assert!(!retention.is_forgotten(written, at("2026-11-29T05:59:59.999Z")));
         assert!(retention.is_forgotten(written, at("2026-11-29T06:00:00.000Z")));
+    }
+
+    fn item() -> Item {
+        let (item, _) = Item::accept(
+            serde_json::from_str(
+                r#"{"v":1,"request_id":"019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10","destination":"billing","enqueued_at":"2026-11-29T15:40:03.123Z","request":{"method":"POST","body_sha256":"ab"},"requester":{"principal":"alice","thread":"t"},"labels":{"env":"prod"},"key":"k"}"#,
+            )
+            .unwrap(),
+            Event::new(EventKind::Accepted, at("2026-11-29T15:40:03.123Z"), State::Pending),
+        )
+        .unwrap();
+        item
+    }
+
+    #[test]
+    fn what_is_kept_of_an_item_whose_story_is_over() {
+        let pruned = at("2026-12-09T00:00:00.000Z");
+        let mut item = item();
+        assert_eq!(Tombstone::of(&item, pruned), None, "it is not over");
+        let mut done = Event::new(
+            EventKind::Attempt,
+            at("2026-11-29T15:41:00.000Z"),
+            State::Confirmed,
+        );
+        (done.n, done.receipt) = (Some(3), Some("ch_1".to_owned()));
+        done.reason = Some(Reason::ACCEPTED);
+        item.events.push(done);
+        let tombstone = Tombstone::of(&item, pruned).unwrap();
+        let line = tombstone.line().unwrap();
+        assert_eq!(
+            String::from_utf8(line.clone()).unwrap(),
+            concat!(
+                r#"{"request_id":"019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10","destination":"billing","#,
+                r#""state":"confirmed","reason":"accepted","enqueued_at":"2026-11-29T15:40:03.123Z","#,
+                r#""settled_at":"2026-11-29T15:41:00.000Z","pruned_at":"2026-12-09T00:00:00.000Z","#,
+                r#""attempts":3,"principal":"alice","thread":"t","labels":{"env":"prod"},"key":"k","#,
+                r#""receipt":"ch_1","body_sha256":"ab"}"#,
+                "\n"
+            )
+        );
+        assert_eq!(Tombstone::parse(&line), Some(tombstone));
+        assert_eq!(Tombstone::parse(&line[..line.len() / 2]), None, "torn");
+    }
+
+    #[test]
+    fn the_latest_time_is_of_any_event() {
+        let mut item = item();
+        let (early, late) = (
+            at("2026-11-01T00:00:00.000Z"),
+            at("2026-12-24T00:00:00.000Z"),
+        );
+        assert_eq!(latest_time(&item), item.envelope.enqueued_at);
+        item.events
+            .push(Event::new(EventKind::Held, late, State::Held));
+        item.events
+            .push(Event::new(EventKind::Held, early, State::Held));
+        assert_eq!(latest_time(&item), late, "the clock was set back after it");
+        item.events.clear();
+        assert_eq!(latest_time(&item), item.envelope.enqueued_at);
     }
 }

@@ -546,7 +546,7 @@ impl Session for MemorySession<'_> {
                     continue;
                 };
                 if matches!(self.offer(&item, decide), Decision::Claim) && taken < want.items_max {
-                    let n = item.standing().last_n + 1;
+                    let n = item.standing().last_n.saturating_add(1);
                     let handle = self.next_handle;
                     self.next_handle += 1;
                     self.own.insert(handle, id);

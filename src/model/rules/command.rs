@@ -74,3 +74,61 @@ pub(super) fn describe() -> Vec<RuleLine> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::RuleSet;
+    use super::*;
+    use crate::model::classify::{Exchange, classify};
+    use crate::model::outcome::{Answer, TransportClass};
+    use crate::model::time::UnixMs;
+
+    #[test]
+    fn how_a_command_ends() {
+        let exit = |status| {
+            Outcome::Answered(Answer {
+                status,
+                ..Answer::default()
+            })
+        };
+        let rows = [
+            (exit(0), State::Confirmed, "command/0"),
+            (exit(1), State::Pending, "command/exit"),
+            (exit(200), State::Pending, "command/exit"),
+            (
+                Outcome::failed(TransportClass::LocalError, ""),
+                State::Pending,
+                "command/start",
+            ),
+            (
+                Outcome::failed(TransportClass::TimeoutAfterSend, ""),
+                State::Pending,
+                "command/timeout",
+            ),
+            (Outcome::Interrupted, State::Pending, "command/interrupted"),
+        ];
+        // Rules of a parent change nothing: no answer is judged.
+        for rules in [
+            RuleSet::of_command(),
+            RuleSet::of_command().then(&RuleSet::default_only()),
+        ] {
+            for (outcome, state, rule) in &rows {
+                let exchange = Exchange {
+                    outcome,
+                    method: "POST",
+                    prior_maybe: false,
+                    key_sent: false,
+                    at: UnixMs(0),
+                };
+                let verdict = classify(&rules, &exchange);
+                assert_eq!((verdict.state, verdict.rule.as_str()), (*state, *rule));
+                let described = rules.describe().into_iter().any(|line| {
+                    (line.rule.as_str(), line.state, &line.reason)
+                        == (*rule, *state, &verdict.reason)
+                });
+                assert!(described, "{rule}");
+            }
+            assert_eq!(rules.describe().len(), 5);
+        }
+    }
+}

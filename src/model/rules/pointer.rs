@@ -135,6 +135,9 @@ mod tests {
         let rows = [
             ("/a/b", json!([1])),
             ("/a/c/1", json!([11])),
+            ("/a/c/0", json!([10])),
+            ("/a/c/00", json!([])),
+            ("/a/c/-", json!([])),
             ("/a/c/01", json!([])),
             ("/a/c/+1", json!([])),
             ("/a/c/2", json!([])),
@@ -166,6 +169,28 @@ mod tests {
     fn other_texts_are_refused() {
         for text in ["a", "/a~", "/a~2", "/**/**/a"] {
             assert!(Pointer::parse(text).is_err(), "{text}");
+        }
+        for text in ["", "/", "/a~0~1b", "/*/**/*"] {
+            let shown = Pointer::parse(text).map(|pointer| pointer.to_string());
+            assert_eq!(shown, Ok(text.to_owned()), "shown as it was written");
+        }
+    }
+
+    #[test]
+    fn a_walk_ends_where_the_visitor_is_content() {
+        let document = json!({"a": [1, 2, 3], "b": {"a": [4]}});
+        for (path, content, want) in [
+            ("/a/*", 2, vec![1, 2]),
+            ("/a/*", 9, vec![1, 2, 3]),
+            ("/**/a/*", 1, vec![1]),
+            ("/**/a/*", 4, vec![1, 2, 3, 4]),
+        ] {
+            let mut seen = Vec::new();
+            let found = Pointer::parse(path).unwrap().any(&document, &mut |value| {
+                seen.extend(value.as_i64());
+                value.as_i64() == Some(content)
+            });
+            assert_eq!((seen, found), (want, content != 9), "{path} {content}");
         }
     }
 }

@@ -520,3 +520,6 @@ impl Reader {
         found
     }
 }
+
+#[cfg(test)]
+mod tests;

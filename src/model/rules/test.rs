@@ -141,6 +141,12 @@ mod tests {
             (is(json!(true)), some(json!("true")), false, "typed"),
             (is(json!(1)), some(json!(1.0)), true, "numbers by value"),
             (is(json!(1)), some(json!("1")), false, "typed"),
+            (
+                is(json!(9_007_199_254_740_993_u64)),
+                some(json!(9_007_199_254_740_992_u64)),
+                false,
+                "large ids to the last digit",
+            ),
             (is(json!("a")), None, false, "absent"),
             (
                 Test::AnyOf(vec![is(json!("a")), is(json!(2))]),

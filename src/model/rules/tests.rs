@@ -391,6 +391,9 @@ fn words_of_the_receiver_are_kept() {
     let long = format!(r#"{{"id":"{}"}}"#, "é".repeat(1_000));
     let verdict = judge(&rules, &answer(200, &[], &long));
     assert_eq!(verdict.receipt.unwrap().len(), 512, "bounded");
+    let odd = format!(r#"{{"id":"a{}"}}"#, "é".repeat(1_000));
+    let verdict = judge(&rules, &answer(200, &[], &odd));
+    assert_eq!(verdict.receipt.unwrap().len(), 511, "and no half character");
 }
 
 #[test]
@@ -433,6 +436,14 @@ fn layers_are_tried_in_order() {
     assert_eq!(truncated.rule, "profile:p/success");
     assert_eq!(truncated.reason, Reason::TRUNCATED_BODY);
     assert_eq!(truncated.state, State::Unknown);
+}
+
+#[test]
+fn a_success_that_no_rule_knows_keeps_the_receivers_words() {
+    let rules = set("d", "success = 'require'\n");
+    let verdict = judge(&rules, &answer(200, &[], r#"{"error":{"code":"odd"}}"#));
+    assert_eq!(verdict.rule, "d/success");
+    assert_eq!(verdict.raw.as_deref(), Some("odd"));
 }
 
 #[test]
