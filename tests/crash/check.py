@@ -294,13 +294,13 @@ class Check:
 
     def as_a_person(self, found):
         """Does what waits for a person. True if there was something."""
-        log, did = None, False
+        did = False
         for place in found:
             if place.parked:
-                if log is None:
-                    log = self.effects(outsider.arrivals(self.port))
                 name = outsider.item_name(self.spool, outsider.Item(place.path))
-                self.tickpost("resolve", "--confirmed" if log.get(name) else "--resend", place.id)
+                name = place.id if name == "notice" else name
+                acted = int(outsider.ask(self.port, "GET", f"/acted/{name}"))
+                self.tickpost("resolve", "--confirmed" if acted else "--resend", place.id)
                 did = True
             elif place.state == "held" and self.wants_release(place):
                 self.tickpost("release", place.id)
