@@ -203,6 +203,14 @@ def enqueue_known(make):
     unsynced(make, "e1", "keyed", made, words)
 
 
+def enqueue_new_dir(make):
+    """Somebody has made the destination's directory and died before it was synced."""
+    make.ready()
+    make.expect("e1", line=0)
+    make.command("enqueue", "keyed", "--path", "/do/200", "--data", "e1", script="""
+        mkdir -m 700 "$2/pending/keyed" && exec "$1" -q --spool "$2" enqueue keyed --path /do/200 --data e1""")
+
+
 def unsynced(make, name, destination, made, words):
     """The item is renamed into its place just before the command, and nothing has synced that."""
     lies = next(place for place in outsider.places(make.spool)[0] if place.id == made)
@@ -545,6 +553,7 @@ TABLE = [
     ("enqueue-key", enqueue_key, FAULTS, "enqueue"),
     ("enqueue-key-id", enqueue_key_id, FAULTS, "enqueue"),
     ("enqueue-large", enqueue_large, FAULTS, "enqueue"),
+    ("enqueue-new-dir", enqueue_new_dir, FAULTS, "enqueue"),
     ("enqueue-known", enqueue_known, FAULTS, "enqueue"),
     ("batch-few", batch_few, FAULTS, "enqueue"),
     ("batch", batch, FAULTS, "enqueue"),
