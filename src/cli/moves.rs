@@ -350,22 +350,25 @@ fn perform(
     targets: &Targets,
     order: Order,
 ) -> anyhow::Result<Done> {
-    let now = SystemClock::new().now();
     let by = whoami();
     let who = format!("{by}, process {}", std::process::id());
-    let owner = Owner {
-        who: &who,
-        now,
-        told_of_corrupt: config.notify.told_of_corrupt(),
-        told_in_text: &config.notify.in_text,
-    };
+    let clock = SystemClock::new();
     let mut session = patiently(
         targets.wait.saturating_mul(1000),
         &AtomicBool::new(false),
-        || store.lock(&owner),
+        || {
+            store.lock(&Owner {
+                who: &who,
+                now: clock.now(),
+                told_of_corrupt: config.notify.told_of_corrupt(),
+                told_in_text: &config.notify.in_text,
+            })
+        },
     )?;
+    // Not earlier: whoever owned the lock until now may have claimed meanwhile, and an interruption
+    // before its claim would look like a clock that was set back.
+    let now = clock.now();
     // What a dead tick was sending is recorded first: a decision must not miss it.
-    let clock = SystemClock::new();
     let trust = engine::clock_trust(store, &clock)?;
     engine::recover(
         session.as_mut(),

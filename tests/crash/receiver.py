@@ -15,7 +15,7 @@ POST, PUT /do/STEP/STEP/…   the first arrival of an item does the first step, 
     deaf     closes without an answer, and nothing took effect
     hang     takes effect and keeps the connection open, without an answer, until /reset
 GET  /log       a JSON object a line: name, key, path, acted; of a notice also the body
-GET  /acted/N   how often the item of the name N took effect
+GET  /acted/N   how often the item of the name N took effect, or the notice of the key N
 POST /reset     forgets everything, closes what hangs
 POST /preload   takes arrivals, as /log shows them, for its own
 
@@ -61,7 +61,9 @@ class Receiver:
         acted = acts and not (key and key in self.done)
         if acted and key:
             self.done.add(key)
-        self.effects[name] = self.effects.get(name, 0) + bool(acted)
+        # A notice is asked for by its key: they have one name.
+        called = key if notice else name
+        self.effects[called] = self.effects.get(called, 0) + bool(acted)
         line = {"name": name, "key": key, "path": path, "acted": acted}
         if notice:
             line["body"] = body

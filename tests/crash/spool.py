@@ -77,7 +77,8 @@ class Item:
         counts = {}
         for event in self.events:
             state = event["state"]
-            if event["event"] in ("accepted", "released", "retried"):
+            # Of what is held and parked in a copy, whoever adopts it is told, and nobody else.
+            if event["event"] in ("accepted", "released", "retried") or event.get("reason") == "restored":
                 continue
             if state == "unknown":
                 state = "parked" if "due" not in event else ""

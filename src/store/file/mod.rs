@@ -314,9 +314,11 @@ impl FileStore {
             self.disk
                 .make_dir(&path)
                 .map_err(|source| io_error("make directory", &path, source))?;
-            self.disk
-                .sync_dir(&parent)
-                .map_err(|source| io_error("sync the parent of", &path, source))?;
+            if let Err(source) = self.disk.sync_dir(&parent) {
+                // Whoever finds it would take it for durable.
+                drop(self.disk.remove_dir(&path));
+                return Err(io_error("sync the parent of", &path, source));
+            }
         }
         Ok(())
     }
@@ -356,8 +358,9 @@ impl FileStore {
         let changed = |dir: &str| {
             let path = self.path(dir);
             let meta = self.disk.stat(&path);
+            // A part of the sync: what was renamed before it is perhaps accepted.
             meta.map(|meta| meta.changed)
-                .map_err(|source| io_error("look at", &path, source))
+                .map_err(|source| io_error("sync directory", &path, source))
         };
         let now = changed(relative)?;
         let mut dir = relative;
