@@ -274,6 +274,11 @@ impl CrashDisk {
         self.inside.borrow_mut().lose_power();
     }
 
+    /// The kernel writes by itself what has waited for long.
+    pub(crate) fn write_back(&self) {
+        self.inside.borrow_mut().sync_everything();
+    }
+
     /// Calls `each` for every file below a directory, with its path, inode and contents. No
     /// operation of a process: nothing is watched.
     pub(crate) fn walk(&self, dir: &Path, each: &mut dyn FnMut(&str, u64, &[u8])) {

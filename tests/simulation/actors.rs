@@ -1,5 +1,6 @@
 //! What producers, ticks, operators and readers do, by the calls that the program makes.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use tickpost::model::ids::{DestName, RequestId};
 use tickpost::model::item::Item;
 use tickpost::model::reason::Reason;
 use tickpost::model::state::{self, Move, Refused, Resolution, State};
-use tickpost::model::time::UnixMs;
+use tickpost::model::time::{MINUTE_MS, UnixMs};
 use tickpost::model::tombstone::Retention;
 use tickpost::store::disk::Disk as _;
 use tickpost::store::{
@@ -46,7 +47,12 @@ pub(crate) fn act(world: &Rc<World>, entry: &Entry) {
         Step::HoldDestination { dest, hold } => hold_destination(world, DESTS[*dest], *hold),
         Step::Prune => prune(world),
         Step::Read => judge::read(world),
-        Step::Pass { ms } => world.pass(*ms),
+        Step::Pass { ms } => {
+            if *ms > MINUTE_MS {
+                world.disk().write_back();
+            }
+            world.pass(*ms);
+        }
         Step::Leap { ms } => world.leap(*ms),
         // Whoever runs the history does this.
         Step::Power => {}
@@ -612,15 +618,25 @@ fn prune(world: &Rc<World>) {
 pub(crate) fn restless(world: &World) -> Vec<String> {
     let mut left = Vec::new();
     let mut parked = 0;
+    // The power can keep the first name of a file whose renames were not synced, and then nobody
+    // was told that it is dropped. Ticks leave a file with two names, and say so.
+    let mut unfinished = HashSet::new();
     world
         .disk()
-        .walk(Path::new(crate::world::ROOT), &mut |path, _, _| {
+        .walk(Path::new(crate::world::ROOT), &mut |path, ino, _| {
+            if path.starts_with("incoming/") && path.contains("/.") {
+                unfinished.insert(ino);
+            }
+        });
+    world
+        .disk()
+        .walk(Path::new(crate::world::ROOT), &mut |path, ino, _| {
             let parts: Vec<&str> = path.split('/').collect();
             let waits = match parts[0] {
                 "pending" | "journal" => true,
                 "unknown" => parts.get(2) != Some(&"parked"),
                 "held" => parts.len() > 3,
-                "incoming" => !parts.last().is_some_and(|name| name.starts_with('.')),
+                "incoming" => !unfinished.contains(&ino),
                 _ => false,
             };
             parked += usize::from(parts[0] == "unknown" || parts[0] == "held");

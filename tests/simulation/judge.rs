@@ -165,10 +165,11 @@ pub(crate) fn present(world: &World) {
     let truth = world.truth.borrow();
     let mut lost = None;
     for (id, name) in &truth.acked {
-        let whole = seen
-            .places
-            .get(id)
-            .is_some_and(|places| places.iter().any(|(_, item)| item.is_ok()));
+        let whole = seen.places.get(id).is_some_and(|places| {
+            // What the file has lost the journal may have: that shows when it is replayed.
+            let may_be_mended = !places.is_empty() && !seen.journal.is_empty();
+            may_be_mended || places.iter().any(|(_, item)| item.is_ok())
+        });
         if !whole && !seen.tombstones.contains(id) {
             let places = seen.places.get(id);
             lost = Some(format!("G2: {id} ({name}) is gone: {places:?}"));

@@ -8,6 +8,7 @@ use super::super::disk::Kind;
 use super::super::{Counts, Found, Scope, StoreError};
 use super::journal::{self, Overlay, io_error};
 use super::layout::{self, Place, Slot, slot_dir};
+use super::replay::first_lines;
 use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
@@ -314,7 +315,21 @@ pub(super) fn read(store: &FileStore, found: &Found) -> Option<Result<Item, Dama
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => return Some(Err(Damage::Unreadable(error.to_string()))),
     };
-    Some(Item::parse(&bytes).map(|parsed| {
+    let parsed = match Item::parse(&bytes) {
+        // A loss of power can keep a later event and lose a piece of this one. The journal has it,
+        // and all that come after it.
+        Err(Damage::Middle(line) | Damage::Line(line))
+            if found
+                .journalled
+                .iter()
+                .any(|(number, _)| number + 1 == line) =>
+        {
+            let good = usize::try_from(first_lines(&bytes, line - 1)).unwrap_or(0);
+            Item::parse(bytes.get(..good).unwrap_or_default())
+        }
+        parsed => parsed,
+    };
+    Some(parsed.map(|parsed| {
         let mut item = parsed.item;
         for (number, event) in &found.journalled {
             if *number == item.events.len() + 1 {

@@ -298,7 +298,7 @@ pub(super) fn apply(
 }
 
 /// How long the first lines are together, in bytes.
-fn first_lines(bytes: &[u8], count: usize) -> u64 {
+pub(super) fn first_lines(bytes: &[u8], count: usize) -> u64 {
     let lines = bytes.split_inclusive(|b| *b == b'\n').take(count);
     lines.map(|line| line.len() as u64).sum()
 }
