@@ -131,12 +131,18 @@ fn a_ledger_costs_one_write_a_group_and_no_sync() {
         assert!(ledger.iter().all(|call| call.starts_with("append_line ")));
         let syncs = |word: &str| calls.iter().filter(|call| call.contains(word)).count();
         let single = count <= 4;
-        // The directory of `b` is made durable once, and both are synced for each group.
-        let b_made = 1;
+        // Both places are synced for each group; their parent too, for it has just changed.
         let both = if count == 1 { 1 } else { 2 };
+        let is_of =
+            |call: &&String, end: &str| call.starts_with("sync_dir ") && call.ends_with(end);
+        let of = |end: &str| calls.iter().filter(|call| is_of(call, end)).count();
+        assert_eq!(
+            of("/pending/a") + of("/pending/b"),
+            groups * both - usize::from(count == 2001)
+        );
         assert_eq!(
             syncs("sync_dir"),
-            groups * both - usize::from(count == 2001) + b_made
+            of("/pending/a") + of("/pending/b") + of("/pending")
         );
         // The last of three groups is one item.
         let at_once = groups - usize::from(count == 2001);
