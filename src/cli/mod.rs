@@ -119,7 +119,7 @@ enum Command {
     Prune(prune::PruneArgs),
     /// Look for every item that was ever accepted: in one place, or pruned
     Audit(audit::AuditArgs),
-    /// Find what is not as it should be in the spool, and mend it with --repair; 0 clean, 1 found
+    /// Find what is wrong in the spool, and mend it with --repair; adopt a copy
     Doctor(doctor::DoctorArgs),
     /// Look at the rules that judge answers
     #[command(subcommand)]
