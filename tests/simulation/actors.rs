@@ -567,8 +567,22 @@ fn copy(world: &World, item: Item) -> Result<(), StoreError> {
 }
 
 pub(crate) fn hold_destination(world: &Rc<World>, name: &str, hold: bool) {
+    let asked = {
+        let mut truth = world.truth.borrow_mut();
+        let last = truth.held.entry(name.to_owned()).or_default();
+        *last = (last.0 + 1, None);
+        last.0
+    };
     let name = dest(name);
     let at = world.now();
+    // Unless somebody else has asked meanwhile.
+    let told = || {
+        let mut truth = world.truth.borrow_mut();
+        let last = truth.held.entry(name.to_string()).or_default();
+        if last.0 == asked {
+            last.1 = Some(hold);
+        }
+    };
     let done = world.store().and_then(|store| {
         if hold {
             let hold = DestinationHold {
@@ -576,9 +590,12 @@ pub(crate) fn hold_destination(world: &Rc<World>, name: &str, hold: bool) {
                 by: "someone(1)".to_owned(),
                 note: None,
             };
-            return store.set_destination_hold(&name, Some(&hold));
+            return store
+                .set_destination_hold(&name, Some(&hold))
+                .map(|()| told());
         }
         store.set_destination_hold(&name, None)?;
+        told();
         with_session(world, &mut |session, _| {
             let mut memory = store.memory(&name)?;
             if let Some(ended) = memory.suspended.take() {

@@ -179,7 +179,28 @@ pub(crate) fn present(world: &World) {
     if let Some(lost) = lost {
         world.broken(lost);
     }
+    holds(world);
     dropped(world, &seen);
+}
+
+/// A destination is held, or not, as an operator was told.
+fn holds(world: &World) {
+    let store = match world.store() {
+        Ok(store) => store,
+        Err(error) => return world.expect_fault(&error),
+    };
+    let told = world.truth.borrow().held.clone();
+    for (name, (_, hold)) in told {
+        match (store.destination_hold(&name), hold) {
+            (Ok(found), Some(hold)) if found.is_some() != hold => {
+                world.broken(format!(
+                    "{name}: told that held is {hold}, and is {found:?}"
+                ));
+            }
+            (Ok(_), _) => {}
+            (Err(error), _) => return world.expect_fault(&error),
+        }
+    }
 }
 
 /// What was dropped is in its box, or an item, or was.
@@ -234,6 +255,11 @@ pub(crate) fn quiet(world: &World) {
         for id in truth.acked.keys() {
             if !seen.places.contains_key(id) && !seen.tombstones.contains(id) {
                 wrong.push(format!("G2: {id} is gone"));
+            }
+        }
+        for id in world.receiver.borrow().arrivals.keys() {
+            if !seen.places.contains_key(id) && !seen.tombstones.contains(id) {
+                wrong.push(format!("G3: {id} arrived, and nothing here knows of it"));
             }
         }
     }

@@ -33,6 +33,8 @@ pub(crate) struct Truth {
     pub(crate) prunable: BTreeSet<RequestId>,
     /// Files that were read before, by inode, with a sum of their contents.
     pub(crate) known: HashMap<u64, (u64, Known)>,
+    /// Whether a destination is held, as an operator was told last, and how often one has asked.
+    pub(crate) held: BTreeMap<String, (u64, Option<bool>)>,
     pub(crate) serial: u64,
 }
 
