@@ -220,6 +220,12 @@ fn dropped(world: &World, seen: &Seen) {
             .found
             .iter()
             .any(|(id, known)| known == name && seen.tombstones.contains(id));
+        // Pruned before anybody had looked what it was.
+        let was_item = was_item
+            || seen
+                .tombstones
+                .iter()
+                .any(|id| !truth.found.contains_key(id));
         if !in_box && !is_item && !was_item {
             lost = Some(format!("G2: what was dropped as {file} ({name}) is gone"));
         }
