@@ -575,13 +575,11 @@ pub(crate) fn hold_destination(world: &Rc<World>, name: &str, hold: bool) {
     };
     let name = dest(name);
     let at = world.now();
-    // Unless somebody else has asked meanwhile.
+    // Where somebody else has asked meanwhile, it may be as either was told.
     let told = || {
         let mut truth = world.truth.borrow_mut();
         let last = truth.held.entry(name.to_string()).or_default();
-        if last.0 == asked {
-            last.1 = Some(hold);
-        }
+        last.1 = (last.0 == asked).then_some(hold);
     };
     let done = world.store().and_then(|store| {
         if hold {
