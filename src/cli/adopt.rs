@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::exit::CliError;
 use super::output;
+use super::own::who;
 use super::tick::patiently;
 use super::{Context, whoami};
 use crate::clock::{Clock as _, SystemClock};
@@ -54,19 +55,19 @@ pub(super) fn is_copy(store: &FileStore) -> anyhow::Result<bool> {
     }
 }
 
-pub(super) fn adopt(context: &Context, store: &FileStore, wait_ms: u64) -> anyhow::Result<Adopted> {
+pub(super) fn adopt(context: &Context, store: &FileStore, wait_s: u64) -> anyhow::Result<Adopted> {
     let clock = SystemClock::new();
     refuse_drops(store.counts()?.incoming)?;
     refuse_unread(store, clock.now())?;
     let by = whoami();
-    let who = format!("{by}, process {}", std::process::id());
+    let who = who();
     let owner = || Owner {
         who: &who,
         now: clock.now(),
         told_of_corrupt: &[],
         told_in_text: &[],
     };
-    let mut session = patiently(wait_ms, &AtomicBool::new(false), || {
+    let mut session = patiently(wait_s.saturating_mul(1000), &AtomicBool::new(false), || {
         store.lock_copy(&owner())
     })?;
     let now = clock.now();

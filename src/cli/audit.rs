@@ -1,24 +1,19 @@
 //! `audit`: whether everything that was ever accepted is in one place, or pruned.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
 use super::exit::CliError;
 use super::output::{self, style_of};
+use super::own::{Owned, own};
 use super::table::{Cell, Column, Table};
-use super::tick::patiently;
-use super::{Context, times, whoami};
-use crate::clock::{Clock as _, SystemClock};
-use crate::engine;
-use crate::entropy;
+use super::{Context, times};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::ledger::Listed;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::store::audit::{Audit, Doubled};
-use crate::store::{Owner, Store};
 
 const SUMS: [Column; 2] = [Column::new("", 0), Column::new("items", 0)];
 
@@ -63,31 +58,9 @@ pub(super) struct AuditArgs {
 pub(super) fn run(context: &Context, arguments: &AuditArgs) -> anyhow::Result<()> {
     let config = context.config()?;
     let store = context.store(&config)?;
-    let clock = SystemClock::new();
-    let who = format!("{}, process {}", whoami(), std::process::id());
-    let owner = || Owner {
-        who: &who,
-        now: clock.now(),
-        told_of_corrupt: config.notify.told_of_corrupt(),
-        told_in_text: &config.notify.in_text,
-    };
-    let mut session = patiently(
-        arguments.wait.saturating_mul(1000),
-        &AtomicBool::new(false),
-        || store.lock(&owner()),
-    )?;
-    let now = clock.now();
-    let trust = engine::clock_trust(&store, &clock)?;
-    // What a dead tick was sending is recorded by whoever owns the lock next.
-    engine::recover(
-        session.as_mut(),
-        &store,
-        &config,
-        &mut entropy::jitter,
-        now,
-        &trust,
-        |_, _, _| {},
-    )?;
+    let Owned {
+        mut session, now, ..
+    } = own(&config, &store, arguments.wait)?;
     let audit = session.audit()?;
     session.close(now, None)?;
     if context.out.json {

@@ -4,22 +4,19 @@
 //! What is called mended was looked at again and not found any more.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::atomic::AtomicBool;
 
+use super::Context;
 use super::adopt::{self, Adopted};
 use super::exit::CliError;
 use super::output;
-use super::tick::patiently;
-use super::{Context, whoami};
+use super::own::own;
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
-use crate::engine;
-use crate::entropy;
 use crate::model::ids::DestName;
 use crate::model::time::UnixMs;
+use crate::store::Store as _;
 use crate::store::checkup::{Checkup, Finding, FindingKind};
 use crate::store::file::FileStore;
-use crate::store::{Owner, Store};
 
 /// So many findings of one kind are told to people.
 const SHOWN_MAX: usize = 100;
@@ -47,7 +44,6 @@ struct Told {
 }
 
 pub(super) fn run(context: &Context, arguments: &DoctorArgs) -> anyhow::Result<()> {
-    let wait_ms = arguments.wait.saturating_mul(1000);
     if !arguments.repair && !arguments.adopt {
         let config = context.config_if_any();
         let store = context.store_to_read()?;
@@ -62,7 +58,7 @@ pub(super) fn run(context: &Context, arguments: &DoctorArgs) -> anyhow::Result<(
     if arguments.adopt {
         store.check_owner()?;
         if adopt::is_copy(&store)? {
-            adopted = Some(adopt::adopt(context, &store, wait_ms)?);
+            adopted = Some(adopt::adopt(context, &store, arguments.wait)?);
         } else if arguments.repair {
             context.out.say("this spool is no copy: nothing is adopted");
         } else {
@@ -76,7 +72,7 @@ pub(super) fn run(context: &Context, arguments: &DoctorArgs) -> anyhow::Result<(
         return report(context, &told(found, &[]), false, adopted.as_ref());
     }
     let before = store.examine(&checkup(Some(&names)))?;
-    mend(&config, &store, &names, wait_ms)?;
+    mend(&config, &store, &names, arguments.wait)?;
     let after = store.examine(&checkup(Some(&names)))?;
     report(context, &told(after, &before), true, adopted.as_ref())
 }
@@ -108,35 +104,13 @@ fn mend(
     config: &Config,
     store: &FileStore,
     names: &BTreeSet<DestName>,
-    wait_ms: u64,
+    wait_s: u64,
 ) -> anyhow::Result<()> {
-    let clock = SystemClock::new();
-    let who = format!("{}, process {}", whoami(), std::process::id());
-    let owner = || Owner {
-        who: &who,
-        now: clock.now(),
-        told_of_corrupt: config.notify.told_of_corrupt(),
-        told_in_text: &config.notify.in_text,
-    };
-    let mut session = patiently(wait_ms, &AtomicBool::new(false), || store.lock(&owner()))?;
-    let now = clock.now();
-    let trust = engine::clock_trust(store, &clock)?;
-    // Before, what a dead tick was sending; after, claims that lay where no tick looks.
-    for is_after in [false, true] {
-        if is_after {
-            session.mend(&checkup(Some(names)))?;
-        }
-        engine::recover(
-            session.as_mut(),
-            store,
-            config,
-            &mut entropy::jitter,
-            now,
-            &trust,
-            |_, _, _| {},
-        )?;
-    }
-    Ok(session.close(now, None)?)
+    let mut owned = own(config, store, wait_s)?;
+    owned.session.mend(&checkup(Some(names)))?;
+    // Claims that lay where no tick looks.
+    owned.recover(config, store)?;
+    Ok(owned.session.close(owned.now, None)?)
 }
 
 /// What is there now, and what was there before and is not any more.

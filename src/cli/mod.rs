@@ -15,6 +15,7 @@ mod inspect;
 mod man;
 mod moves;
 mod output;
+mod own;
 mod progress;
 mod prune;
 mod rules;

@@ -1,13 +1,12 @@
 //! `hold`, `release`, `cancel`, `retry`, `resolve`: what a person decides about items.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 
 use super::exit::CliError;
+use super::own::{Owned, own};
 use super::select::{self, Filters};
-use super::tick::patiently;
 use super::{Context, dest_name, destination, times, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -20,7 +19,7 @@ use crate::model::reason::Reason;
 use crate::model::state::{self, Move, Refused, Resolution, State};
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
-use crate::store::{Decision, DestinationHold, Found, Limits, Offer, Owner, Store};
+use crate::store::{Decision, DestinationHold, Found, Limits, Offer, Store};
 
 /// What every one of these commands takes.
 #[derive(Debug, clap::Args)]
@@ -351,34 +350,9 @@ fn perform(
     order: Order,
 ) -> anyhow::Result<Done> {
     let by = whoami();
-    let who = format!("{by}, process {}", std::process::id());
-    let clock = SystemClock::new();
-    let mut session = patiently(
-        targets.wait.saturating_mul(1000),
-        &AtomicBool::new(false),
-        || {
-            store.lock(&Owner {
-                who: &who,
-                now: clock.now(),
-                told_of_corrupt: config.notify.told_of_corrupt(),
-                told_in_text: &config.notify.in_text,
-            })
-        },
-    )?;
-    // Not earlier: whoever owned the lock until now may have claimed meanwhile, and an interruption
-    // before its claim would look like a clock that was set back.
-    let now = clock.now();
-    // What a dead tick was sending is recorded first: a decision must not miss it.
-    let trust = engine::clock_trust(store, &clock)?;
-    engine::recover(
-        session.as_mut(),
-        store,
-        config,
-        &mut entropy::jitter,
-        now,
-        &trust,
-        |_, _, _| {},
-    )?;
+    let Owned {
+        mut session, now, ..
+    } = own(config, store, targets.wait)?;
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
     for found in meant(context, store, targets, order, &mut done)? {
@@ -596,19 +570,9 @@ fn release_destination(context: &Context, targets: &Targets) -> anyhow::Result<(
     store.set_destination_hold(&name, None)?;
     if store.memory(&name)?.suspended.is_some() {
         // What ticks remember is theirs to write: this part needs the lock.
-        let now = SystemClock::new().now();
-        let who = format!("{}, process {}", whoami(), std::process::id());
-        let owner = Owner {
-            who: &who,
-            now,
-            told_of_corrupt: &[],
-            told_in_text: &config.notify.in_text,
-        };
-        let mut session = patiently(
-            targets.wait.saturating_mul(1000),
-            &AtomicBool::new(false),
-            || store.lock(&owner),
-        )?;
+        let Owned {
+            mut session, now, ..
+        } = own(&config, &store, targets.wait)?;
         let mut memory = store.memory(&name)?;
         if let Some(ended) = memory.suspended.take() {
             memory.past.push((ended.since, now));

@@ -1,16 +1,13 @@
 //! `prune`: everything past retention goes; and what `show` prints of an item that is gone.
 
-use std::sync::atomic::AtomicBool;
-
 use super::exit::CliError;
 use super::output::{self, style_of};
-use super::tick::patiently;
-use super::{Context, times, whoami};
+use super::own::{Owned, own};
+use super::{Context, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::engine;
-use crate::entropy;
 use crate::model::tombstone::Tombstone;
-use crate::store::{Owner, Pruned, Store};
+use crate::store::{Pruned, Store as _};
 
 /// So many items go between two looks at how far it is.
 const STEP_ITEMS: usize = 4096;
@@ -29,8 +26,8 @@ pub(super) struct PruneArgs {
 pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()> {
     let config = context.config()?;
     let store = context.store(&config)?;
-    let clock = SystemClock::new();
     if arguments.dry_run {
+        let clock = SystemClock::new();
         let pruned = store.prunable(&config.retention, clock.now())?;
         if let Some(why) = engine::clock_trust(&store, &clock)?.suspicion {
             context.out.warn(&format!("nothing would be pruned: {why}"));
@@ -38,31 +35,11 @@ pub(super) fn run(context: &Context, arguments: &PruneArgs) -> anyhow::Result<()
         }
         return report(context, &pruned, true);
     }
-    let by = whoami();
-    let who = format!("{by}, process {}", std::process::id());
-    let owner = || Owner {
-        who: &who,
-        now: clock.now(),
-        told_of_corrupt: config.notify.told_of_corrupt(),
-        told_in_text: &config.notify.in_text,
-    };
-    let mut session = patiently(
-        arguments.wait.saturating_mul(1000),
-        &AtomicBool::new(false),
-        || store.lock(&owner()),
-    )?;
-    let now = clock.now();
-    let trust = engine::clock_trust(&store, &clock)?;
-    // What a dead tick was sending is recorded by whoever owns the lock next.
-    engine::recover(
-        session.as_mut(),
-        &store,
-        &config,
-        &mut entropy::jitter,
+    let Owned {
+        mut session,
         now,
-        &trust,
-        |_, _, _| {},
-    )?;
+        trust,
+    } = own(&config, &store, arguments.wait)?;
     let mut all = Pruned::default();
     let mut left = !trust.is_suspect();
     while left {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::model::item::Standing;
-use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs};
+use crate::model::time::{DAY_MS, MINUTE_MS, STEP_BACK_MS, UnixMs};
 
 /// Within one boot, the wall clock may drift from the time since boot by this much between two
 /// ticks before it counts as a leap, in milliseconds.
@@ -12,10 +12,6 @@ const LEAP_MS: u64 = 5 * MINUTE_MS;
 /// Across boots, the clock may be this far ahead of the last tick, in milliseconds: a machine
 /// may have been off for long, but hardly longer.
 const OFF_MS: u64 = 90 * DAY_MS;
-
-/// A step back of the wall clock by no more than this does not count, in milliseconds: the margin
-/// that a key window is kept open with is longer than that.
-const STEP_MS: u64 = 1_000;
 
 /// How far the wall clock can be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +75,7 @@ fn set_back_until(last: &Value, now: UnixMs, boot: Option<&(String, u64)>) -> Op
         _ => 0,
     };
     // A clock that is slewed, not stepped, runs slower by less than a thousandth.
-    let slack_ms = STEP_MS + elapsed_ms / 1_000;
+    let slack_ms = STEP_BACK_MS + elapsed_ms / 1_000;
     let is_back = now.plus(slack_ms) < ended_at.plus(elapsed_ms);
     known.max(is_back.then_some(ended_at))
 }

@@ -20,6 +20,10 @@ pub const MINUTE_MS: u64 = 60_000;
 /// Milliseconds in a day.
 pub const DAY_MS: u64 = 86_400_000;
 
+/// A step back of the wall clock by no more than this does not count, in milliseconds: the margin
+/// that a key window is kept open with is longer than that.
+pub const STEP_BACK_MS: u64 = 1_000;
+
 /// Why a text is not an instant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a time; write it as 2026-11-29T15:40:03Z")]

@@ -20,6 +20,7 @@
 mod accept;
 mod audit;
 mod census;
+mod clock;
 mod doctor;
 pub mod journal;
 mod keys;

@@ -9,7 +9,6 @@ mod waiting;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::audit::Audit;
@@ -19,6 +18,7 @@ use super::super::{
     Claimed, Decision, Dropped, Found, Intake, Interrupted, Limits, Memory, Met, Owner, Pruned,
     Session, SetAside, StoreError, TakenIn, Want,
 };
+use super::clock::ClockFile;
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
 use super::window::Window;
@@ -42,60 +42,6 @@ struct InHand {
 /// The journal's space that is set aside for the settle of one item, in bytes: its event with a
 /// response of 2 KiB, in JSON, and its notices.
 const SETTLE_BYTES: u64 = 8 * 1024;
-
-/// `log/clock.json`: what the clock has shown to owners of the lock.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct ClockFile {
-    /// The time of the last one.
-    latest: UnixMs,
-    /// The latest time that the clock had shown before it was set back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    set_back_until: Option<UnixMs>,
-}
-
-/// Where it is.
-const CLOCK: &str = "log/clock.json";
-
-/// A step back by no more than this does not count, in milliseconds: the margin that a key window
-/// is kept open with is longer than that.
-const STEP_MS: u64 = 1_000;
-
-impl ClockFile {
-    /// As the last owner left it; `claimed` is when one that died has claimed something last.
-    fn read(
-        store: &FileStore,
-        now: UnixMs,
-        replayed: Option<UnixMs>,
-    ) -> Result<(Self, bool), StoreError> {
-        let mut clock: Self = store.read_json(CLOCK)?.unwrap_or_default();
-        let latest = replayed.map_or(clock.latest, |at| at.max(clock.latest));
-        let was_set_back = latest > now.plus(STEP_MS);
-        if was_set_back {
-            clock.set_back_until = clock.set_back_until.max(Some(latest));
-        }
-        clock.latest = now;
-        Ok((clock, was_set_back))
-    }
-
-    /// Synced only where it says what nothing else does; a sync of everything follows.
-    fn write(&self, store: &FileStore) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(self).map_err(|source| StoreError::Encode {
-            what: "the clock's file",
-            source,
-        })?;
-        store.make_dirs("log")?;
-        if self.set_back_until.is_some() {
-            return store.write_whole(CLOCK, &json);
-        }
-        let name = CLOCK.replace('/', "_");
-        let temporary = store.temporary(&name, |path| store.disk.write_new(path, &json, None))?;
-        let target = store.path(CLOCK);
-        store
-            .disk
-            .replace(&temporary, &target)
-            .map_err(|source| io_error("rename", &target, source))
-    }
-}
 
 /// A move that is in the journal and not yet in the directories.
 struct Recorded {
