@@ -11,7 +11,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bench::{Bench, KEYED, Ran};
@@ -262,4 +262,96 @@ fn what_cannot_be_held_keeps_a_copy_a_copy() {
         .says("still a copy")
         .says(&id);
     copy.run(&["tick"]).code(78);
+}
+
+/// `cp -a FROM/. TO/`: what is there under a name is overwritten, and keeps its inode.
+fn copy_over(from: &Path, to: &Path) {
+    let mut cp = Command::new("cp");
+    let done = cp.arg("-a").arg(from.join(".")).arg(to).status();
+    assert!(done.unwrap().success());
+}
+
+#[test]
+fn a_backup_is_noticed_also_where_the_lock_has_the_inode_that_it_names() {
+    // Whether the spool had ever ticked, and what of it is there when the backup is put back.
+    let rows = [(true, false), (true, true), (false, false), (false, true)];
+    for (has_ticked, is_emptied) in rows {
+        let receiver = Receiver::start(vec![]);
+        let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+        if has_ticked {
+            bench.enqueue("shop", &["--data", "first"]);
+            bench.tick();
+        }
+        let id = bench.enqueue("shop", &["--data", "second"]);
+        let backup = bench.dir().join("backup");
+        copy_over(bench.spool(), &backup);
+        bench.tick();
+        let seen = receiver.arrivals().len();
+        if is_emptied {
+            for entry in fs::read_dir(bench.spool()).unwrap() {
+                let path = entry.unwrap().path();
+                match path.file_name().unwrap().to_str().unwrap() {
+                    // A file system gives an inode that has become free to the next file.
+                    "lock" => {}
+                    _ if path.is_dir() => fs::remove_dir_all(path).unwrap(),
+                    _ => fs::remove_file(path).unwrap(),
+                }
+            }
+        }
+        copy_over(&backup, bench.spool());
+        let row = format!("ticked before: {has_ticked}, emptied: {is_emptied}");
+        bench
+            .run(&["tick"])
+            .code(78)
+            .says("is a copy: it was restored from a backup")
+            .says("doctor --adopt");
+        bench
+            .run(&["enqueue", "shop", "--data", "third"])
+            .code(78)
+            .says("is a copy");
+        bench.run(&["doctor"]).code(1).prints("doctor --adopt");
+        if is_emptied {
+            bench.run(&["doctor", "--adopt"]).ok().prints("1 held");
+            bench.tick();
+            assert_eq!(bench.show(&id)["state"], "held", "{row}");
+        }
+        assert_eq!(receiver.arrivals().len(), seen, "{row}");
+    }
+}
+
+#[test]
+fn a_spool_whose_modes_times_and_names_change_is_no_copy() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    bench.enqueue("shop", &["--data", "first"]);
+    bench.tick();
+    let script = "chmod -R go+rX . && chmod -R go= . && find . -exec touch -h {} + && mv log logs && mv logs log";
+    let mut shell = Command::new("sh");
+    let done = shell.args(["-c", script]).current_dir(bench.spool());
+    assert!(done.status().unwrap().success());
+    bench.enqueue("shop", &["--data", "second"]);
+    bench.tick();
+    assert_eq!(receiver.arrivals().len(), 2);
+}
+
+#[test]
+fn items_without_spool_json_are_a_copy_also_for_init() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let copy = Copy::of(&bench);
+    bench.tick();
+    fs::remove_file(copy.root.join("spool.json")).unwrap();
+    copy.run(&["tick"]).code(73);
+    copy.run(&["init"])
+        .code(78)
+        .says("its spool.json was missing")
+        .says("doctor --adopt");
+    copy.run(&["tick"]).code(78).says("doctor --adopt");
+    copy.run(&["init"]).ok().prints("is a whole spool");
+    copy.run(&["tick"]).code(78);
+    copy.run(&["doctor", "--adopt"]).ok().prints("1 held");
+    copy.run(&["tick"]).ok();
+    assert_eq!(copy.json(&["show", &id])["state"], "held");
+    assert_eq!(receiver.arrivals().len(), 1);
 }

@@ -30,8 +30,14 @@ const DIRS: [&str; 14] = [
     "unknown",
 ];
 
-/// The files of CONTRACT 3 that are there from the start.
-const FILES: [&str; 4] = ["lock", "spool.json", "tickpost.toml", "wake"];
+/// The files of CONTRACT 3 that are there from the start, and what tells the spool from a copy.
+const FILES: [&str; 5] = [
+    "lock",
+    "log/clock.json",
+    "spool.json",
+    "tickpost.toml",
+    "wake",
+];
 
 #[test]
 fn makes_every_directory_and_file_and_nothing_else() {

@@ -22,7 +22,7 @@ use tickpost::model::outcome::{Answer, Outcome, TransportClass};
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, MINUTE_MS, UnixMs};
 use tickpost::store::file::FileStore;
-use tickpost::store::{Scope, Store as _};
+use tickpost::store::{DestinationHold, Scope, Store as _};
 use tickpost::transport::{Send, Sent, Transport};
 
 const SECOND_MS: u64 = 1000;
@@ -652,6 +652,40 @@ fn a_key_window_from_before_the_clock_was_set_back_stays_closed() {
     world.clock.pass(10 * MINUTE_MS);
     world.tick(&[]);
     assert_eq!(world.word(other), "confirmed accepted");
+}
+
+#[test]
+fn what_the_line_of_an_idle_tick_alone_has_shown_of_the_clock_outlasts_that_line() {
+    let lines = "key = { kind = \"header\", name = \"K\", window = \"1h\" }";
+    let world = World::new(lines);
+    let id = world.post();
+    world.tick(&[lost()]);
+    let hold = DestinationHold {
+        at: START,
+        by: "operator".to_owned(),
+        note: None,
+    };
+    let dest = "dest".parse().unwrap();
+    world
+        .store
+        .set_destination_hold(&dest, Some(&hold))
+        .unwrap();
+    world.clock.set(START.plus(62 * MINUTE_MS));
+    assert_eq!(world.tick(&[]).attempts, 0);
+    world.clock.set(START.plus(39 * MINUTE_MS));
+    assert!(world.tick(&[]).clock_suspect.is_some(), "set back");
+    // The power goes, and with it what nobody had synced.
+    for entry in fs::read_dir(world.dir.path().join("spool/log")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("/ticks-") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    world.store.set_destination_hold(&dest, None).unwrap();
+    world.clock.pass(MINUTE_MS);
+    world.tick(&[]);
+    assert_eq!(world.word(id), "unknown! key_window_closed");
+    assert_eq!(world.sends(), 1);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         ),
         StoreError::Copied { .. } => (
             78,
-            "two spools with the same items would send them twice. `tickpost doctor --adopt` makes this one a spool of its own: all that waits in it is held or parked until you release or resolve it",
+            "two spools with the same items would send them twice. If the original is gone, or is never to send again, `tickpost doctor --adopt` makes this one a spool of its own: all that waits in it is held or parked until you have seen what was sent since, and release or resolve it",
         ),
         StoreError::Network { .. } => (
             78,

@@ -294,6 +294,11 @@ pub fn recover(
     mut watch: impl FnMut(&Item, &Event, &[Notice]),
 ) -> Result<Vec<State>, StoreError> {
     let mut states = Vec::new();
+    if let Some(until) = trust.set_back_until {
+        // The line of the tick that showed it may go with the power, and nothing may be sent by a
+        // clock that nobody knows to stand wrong.
+        session.note_set_back(until)?;
+    }
     let trust = &trust.clone().and(session.set_back_until());
     session.recover(&mut |interrupted| {
         // Memory that cannot be read counts as empty.

@@ -38,6 +38,8 @@ pub struct Meta {
     pub changed: UnixMs,
     /// The device and inode.
     pub inode: (u64, u64),
+    /// When it was made, where the file system keeps that; nobody can set it.
+    pub born: Option<UnixMs>,
     /// The owner.
     pub uid: u32,
     /// How many names it has; of a directory on most file systems, 2 and its subdirectories.
@@ -193,6 +195,16 @@ pub trait Disk {
     ///
     /// The system's error.
     fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()>;
+
+    /// What tells a snapshot of a file system from its original, where files have the same inodes
+    /// in both: the subvolume of btrfs.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn volume(&self, _path: &Path) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// Sets the modification time. Not synced.
     ///

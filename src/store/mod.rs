@@ -116,18 +116,13 @@ pub enum StoreError {
         /// What is wrong with it.
         why: String,
     },
-    /// The spool was copied or restored: its lock file is another one. Exit code 78.
-    #[error(
-        "spool {} is a copy: its lock is inode {found}, and spool.json names inode {recorded}",
-        root.display()
-    )]
+    /// The spool was copied or restored. Exit code 78.
+    #[error("spool {} is a copy: {why}", root.display())]
     Copied {
         /// The spool.
         root: PathBuf,
-        /// The lock file's inode.
-        found: u64,
-        /// What `spool.json` says.
-        recorded: u64,
+        /// What shows that.
+        why: String,
     },
     /// The spool is on a network file system. Exit code 78.
     #[error("spool {} is on a network file system ({kind})", root.display())]
@@ -1018,6 +1013,16 @@ pub trait Session {
     /// The latest time that the clock has shown to an owner of the lock before it was set back; `None`
     /// if it never was, by more than a second.
     fn set_back_until(&self) -> Option<UnixMs>;
+
+    /// Remembers, durably, a time that the clock has shown and was set back from, which the store
+    /// cannot have seen itself. An earlier one than [`Session::set_back_until`] tells nothing new.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn note_set_back(&mut self, _until: UnixMs) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// What was met so far.
     fn met(&self) -> &Met;

@@ -430,6 +430,7 @@ impl Inside {
             mtime: node.mtime,
             changed: node.changed,
             inode: (DEVICE, ino as u64 + 1),
+            born: None,
             uid,
             nlink,
             bytes,

@@ -78,6 +78,9 @@ fn fill(file: &mut File, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> 
     })
 }
 
+/// What statfs(2) calls btrfs.
+const BTRFS: u32 = 0x9123_683e;
+
 fn meta_of(meta: &fs::Metadata) -> Meta {
     let kind = if meta.is_file() {
         Kind::File
@@ -95,6 +98,10 @@ fn meta_of(meta: &fs::Metadata) -> Meta {
         mtime: instant(meta.mtime(), meta.mtime_nsec()),
         changed: instant(meta.ctime(), meta.ctime_nsec()),
         inode: (meta.dev(), meta.ino()),
+        born: meta.created().ok().map(|at| {
+            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            UnixMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        }),
         uid: meta.uid(),
         nlink: meta.nlink(),
         bytes: meta.len(),
@@ -102,6 +109,18 @@ fn meta_of(meta: &fs::Metadata) -> Meta {
 }
 
 impl RealDisk {
+    /// The kind of the file system that a path is on, as statfs(2) names it.
+    pub(crate) fn magic(path: &Path) -> io::Result<u32> {
+        let stat = rustix::fs::statfs(path)?;
+        #[expect(
+            clippy::cast_sign_loss,
+            clippy::cast_possible_truncation,
+            reason = "the magic numbers are 32 bits wide, whatever the type of the field"
+        )]
+        let magic = stat.f_type as u64 as u32;
+        Ok(magic)
+    }
+
     /// A path without links in it: what is checked is then what is used. Of one that is not there
     /// yet this holds for the part that is.
     #[must_use]
@@ -245,6 +264,14 @@ impl Disk for RealDisk {
                 stat.f_favail
             },
         })
+    }
+
+    fn volume(&self, path: &Path) -> io::Result<Option<u64>> {
+        if Self::magic(path)? != BTRFS {
+            return Ok(None);
+        }
+        // Of all the file systems only btrfs mixes the subvolume into it (statfs(2), f_fsid).
+        Ok(Some(rustix::fs::statvfs(path)?.f_fsid))
     }
 
     fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {

@@ -43,6 +43,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use self::clock::ClockFile;
 use self::journal::io_error;
 use super::checkup::{Checkup, Finding};
 use super::disk::{Disk, Kind, Lock, RealDisk};
@@ -80,6 +81,18 @@ const DIRS: [&str; 14] = [
     "destinations",
     "log",
     "order",
+];
+
+/// Where items are, or what speaks of them.
+const HOLDING: [&str; 8] = [
+    "pending",
+    "unknown",
+    "held",
+    "confirmed",
+    "failed",
+    "corrupt",
+    "keys",
+    "journal",
 ];
 
 /// `spool.json`.
@@ -144,10 +157,12 @@ impl FileStore {
             made.made.push(".".to_owned());
         }
         check_owner(&disk, root)?;
-        if is_spool(root) {
+        let had_spool_file = is_spool(root);
+        if had_spool_file {
             // A newer format, or a file that is none, must not be touched.
             read_spool_file(&disk, root)?;
         }
+        let holds_items = HOLDING.iter().any(|dir| is_filled(&disk, &root.join(dir)));
         for dir in DIRS {
             let path = root.join(dir);
             if disk.stat(&path).is_err() {
@@ -192,7 +207,8 @@ impl FileStore {
             format: FORMAT,
             spool_id,
             created_at: now,
-            lock_inode: lock.inode.1,
+            // No lock has this inode: it is a copy until it is adopted.
+            lock_inode: if holds_items { 0 } else { lock.inode.1 },
         };
         let json = serde_json::to_string(&spool_file).map_err(|source| StoreError::Encode {
             what: "spool.json",
@@ -208,6 +224,16 @@ impl FileStore {
             }
         }
         disk.sync_dir(root).map_err(not_creatable(root))?;
+        if holds_items && !had_spool_file {
+            return Err(StoreError::Copied {
+                root: root.to_owned(),
+                why: "there are items in it, and its spool.json was missing".to_owned(),
+            });
+        }
+        if !had_spool_file {
+            let store = Self::open(root, true)?;
+            ClockFile::first(now).write(&store)?;
+        }
         Ok(made)
     }
 
@@ -273,14 +299,21 @@ impl FileStore {
     }
 
     fn check_lock(&self, inode: u64) -> Result<(), StoreError> {
-        if inode == self.lock_inode {
-            return Ok(());
+        let why = if inode == self.lock_inode {
+            ClockFile::copied(self)?
+        } else {
+            Some(format!(
+                "its lock is inode {inode}, and spool.json names inode {}",
+                self.lock_inode
+            ))
+        };
+        match why {
+            None => Ok(()),
+            Some(why) => Err(StoreError::Copied {
+                root: self.root.clone(),
+                why,
+            }),
         }
-        Err(StoreError::Copied {
-            root: self.root.clone(),
-            found: inode,
-            recorded: self.lock_inode,
-        })
     }
 
     /// When the spool was made.
@@ -775,6 +808,14 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Whether there is anything in a directory.
+fn is_filled(disk: &dyn Disk, dir: &Path) -> bool {
+    let mut any = false;
+    // One that is not there holds nothing; one that cannot be listed cannot be used either.
+    drop(disk.list(dir, &mut |_, _| any = true));
+    any
+}
+
 /// Checks that a path is a directory, or nothing yet.
 fn check_directory(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     match disk.stat(path) {
@@ -883,13 +924,7 @@ fn network_kind(root: &Path) -> Option<&'static str> {
         (0x7461_636f, "OCFS2"),
         (0x4750_4653, "GPFS"),
     ];
-    let stat = rustix::fs::statfs(root).ok()?;
-    #[expect(
-        clippy::cast_sign_loss,
-        clippy::cast_possible_truncation,
-        reason = "the magic numbers are 32 bits wide, whatever the type of the field"
-    )]
-    let magic = stat.f_type as u64 as u32;
+    let magic = RealDisk::magic(root).ok()?;
     kinds
         .iter()
         .find(|(known, _)| *known == magic)

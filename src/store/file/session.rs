@@ -857,6 +857,17 @@ impl Session for FileSession<'_> {
         self.clock.set_back_until
     }
 
+    fn note_set_back(&mut self, until: UnixMs) -> Result<(), StoreError> {
+        if self.clock.set_back_until >= Some(until) {
+            return Ok(());
+        }
+        self.guard(|session| {
+            session.clock.set_back_until = Some(until);
+            session.dirty = true;
+            session.checkpoint()
+        })
+    }
+
     fn tight(&self) -> Option<Room> {
         self.tight
     }
