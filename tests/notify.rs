@@ -714,3 +714,52 @@ fn what_a_command_leaves_running_is_left_alone() {
     wait_until_gone(&pids);
     assert_eq!(told.read("late"), "late\n");
 }
+
+/// Ids of notices are functions of the item's, so a caller who chooses an item's id knows them.
+#[test]
+fn an_id_that_a_caller_took_before_a_notice_keeps_nobody_from_being_told() {
+    let item = "00000000-0000-4000-8000-000000000001";
+    let next = |id: &str, name: &str| {
+        let id = uuid::Uuid::parse_str(id).unwrap();
+        uuid::Uuid::new_v5(&id, name.as_bytes()).to_string()
+    };
+    let first = next(item, "2");
+    let second = next(&first, "1");
+    for (where_it_lies, taken_by) in [("confirmed", "ok"), ("pending", "held"), ("held", "ok")] {
+        let receiver = Receiver::start(vec![]);
+        let url = receiver.url();
+        let bench = Bench::new();
+        let destinations = [
+            ("work", NOWHERE, STALE),
+            ("ok", &url, ""),
+            ("held", &url, ""),
+            ("ops", &url, ""),
+        ];
+        bench.configure("[notify]\ndestinations = [\"ops\"]", &destinations);
+        bench.run(&["hold", "--destination", "held"]).ok();
+        for id in [&first, &second] {
+            let mut words = vec!["--data", "x", "--request-id", id];
+            if where_it_lies == "held" {
+                words.extend(["--hold", "not yet"]);
+            }
+            bench.enqueue(taken_by, &words);
+        }
+        bench.tick();
+        let before = receiver.arrivals().len();
+        bench.enqueue("work", &["--data", "x", "--request-id", item]);
+        bench.tick();
+        bench.tick();
+        let arrivals = receiver.arrivals();
+        let told: Vec<Value> = arrivals[before..]
+            .iter()
+            .map(|arrival| serde_json::from_slice(&arrival.body).unwrap())
+            .collect();
+        assert_eq!(told.len(), 1, "{where_it_lies}: told once");
+        assert_eq!(told[0]["request_ids"], json!([item]), "{where_it_lies}");
+        assert_eq!(bench.show(&next(&first, "2"))["state"], "confirmed");
+        for id in [&first, &second] {
+            assert_eq!(bench.show(id)["state"], where_it_lies);
+        }
+        bench.run(&["audit"]).ok();
+    }
+}

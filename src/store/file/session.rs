@@ -3,6 +3,7 @@
 mod due;
 mod intake;
 mod mend;
+mod notices;
 mod prune;
 mod waiting;
 
@@ -23,7 +24,7 @@ use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, i
 use super::layout::{Place, Slot};
 use super::window::Window;
 use super::{FileStore, ITEM_BYTES_MAX, audit, reader, replay, reserve};
-use crate::model::event::{Event, EventKind};
+use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
 use crate::model::notice::{About, Merged, Notice};
@@ -368,29 +369,7 @@ impl<'a> FileSession<'a> {
     /// in hand, or [`Session::close`] has noted on the files when it was claimed.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.flush()?;
-        // Setting aside what is in a notice's way is itself told of.
-        while !self.notices.is_empty() {
-            let batch = std::mem::take(&mut self.notices);
-            for envelope in batch.envelopes(self.now, &self.told_in_text) {
-                let accepted = Event::new(EventKind::Accepted, self.now, State::Pending);
-                let name = envelope.destination.to_string();
-                let placed = self.with_room(|session| {
-                    session.store.place_new(envelope.clone(), accepted.clone())
-                });
-                match placed {
-                    // Accepted by a session that died before its journal was gone.
-                    Ok(()) | Err(StoreError::Exists { .. }) => {}
-                    Err(StoreError::NotDirectory { .. }) => {
-                        // One address that cannot be written to must not keep back all others, and
-                        // whoever it is must be told.
-                        let aside = replay::clear_way(self.store, &format!("pending/{name}/x"))?;
-                        self.displaced(aside.into_iter().collect())?;
-                        self.store.place_new(envelope, accepted)?;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
+        self.accept_notices()?;
         if !self.dirty {
             return Ok(());
         }
