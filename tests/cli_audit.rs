@@ -437,7 +437,12 @@ fn what_stands_where_the_ledger_belongs_is_in_nobodys_way() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     bench.enqueue("shop", &["--data", "x"]);
-    assert_eq!(figures(&audit(&bench, 0)), [0, 0, 0, 0, 2]);
+    let said = audit(&bench, 0);
+    assert_eq!(figures(&said), [0, 0, 0, 0, 2]);
+    assert_eq!(
+        said["unreadable_lines"], 1,
+        "a directory hides what it lists"
+    );
     fs::remove_dir(&path).unwrap();
     std::os::unix::fs::symlink(bench.dir().join("elsewhere"), &path).unwrap();
     let ran = bench.call(&NEW).stdin("x").run().ok();

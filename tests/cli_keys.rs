@@ -441,8 +441,12 @@ fn a_pruned_item_frees_its_key_and_keeps_its_id() {
     let own = ["--request-id", ID, "--key", "k", "--data", "a"];
     let first = bench.enqueue("shop", &own);
     let minted = bench.enqueue("shop", &["--key", "m", "--data", "a"]);
+    // An id of version 7 that bears the year 2200: its tombstone would be looked for from then on.
+    let ahead = "0699d5c6-a000-7abc-8def-0123456789ab";
+    let own = ["--request-id", ahead, "--data", "a"];
+    bench.enqueue("shop", &own);
     bench.tick();
-    for id in [&first, &minted] {
+    for id in [&first, &minted, ahead] {
         let place = bench.place_of_item(id);
         let day = bench.spool().join("confirmed/shop/20200101");
         fs::create_dir_all(&day).unwrap();
@@ -465,7 +469,17 @@ fn a_pruned_item_frees_its_key_and_keeps_its_id() {
         fs::remove_file(bench.spool().join(&place)).unwrap();
     }
     let said = bench.json(&["prune"]);
-    assert_eq!(said["pruned"], 2, "{said}");
+    assert_eq!(
+        (&said["pruned"], &said["kept"]),
+        (&2.into(), &1.into()),
+        "{said}"
+    );
+    assert_eq!(bench.enqueue("shop", &own), ahead);
+    assert_eq!(
+        bench.tick()["attempts"],
+        0,
+        "it is known, and not sent again"
+    );
     // An id is never given twice.
     for id in [ID, &minted] {
         let again = ["-q", "enqueue", "shop", "--request-id", id, "--data", "a"];
@@ -530,4 +544,23 @@ fn a_repeat_of_what_did_not_end_well_says_so() {
         "-v", "enqueue", "shop", "--path", "/held", "--data", "y", "--tick",
     ];
     bench.run(&words).ok().says("it is ");
+}
+
+/// Whoever reserved a key and an id of its own died before its item was there, and the id has been
+/// given to another request since: the key's own is accepted anew.
+#[test]
+fn a_key_does_not_answer_with_another_requests_item() {
+    let closed = closed_port();
+    let bench = Bench::with(&[("one", &closed, ""), ("two", &closed, "")]);
+    let id = "cccccccc-bbbb-4ccc-8ddd-eeeeeeeeeeee";
+    bench.enqueue("one", &["--data", "pay", "--key", "K", "--request-id", id]);
+    std::fs::remove_file(bench.spool().join(bench.place_of_item(id))).unwrap();
+    bench.enqueue("two", &["--data", "other", "--request-id", id]);
+    let again = bench.enqueue("one", &["--data", "pay", "--key", "K"]);
+    assert_ne!(again, id);
+    assert_eq!(bench.show(&again)["state"], "pending");
+    assert_eq!(
+        bench.enqueue("one", &["--data", "pay", "--key", "K"]),
+        again
+    );
 }

@@ -689,6 +689,87 @@ fn what_the_line_of_an_idle_tick_alone_has_shown_of_the_clock_outlasts_that_line
 }
 
 #[test]
+fn what_went_under_another_key_is_not_repeated_under_this_one() {
+    let before = "key = { kind = \"header\", name = \"K\", window = \"1h\" }";
+    let rows = [
+        (
+            before,
+            "http://127.0.0.1:9",
+            "confirmed accepted",
+            "the same",
+        ),
+        (
+            "key = { kind = \"header\", name = \"K\", window = \"2h\" }\nconcurrency = 3",
+            "http://127.0.0.1:9",
+            "confirmed accepted",
+            "nothing of the key's place",
+        ),
+        (
+            "key = { kind = \"header\", name = \"Other\", window = \"1h\" }",
+            "http://127.0.0.1:9",
+            "unknown! key_window_closed",
+            "another header",
+        ),
+        (
+            "key = { kind = \"header\", name = \"K\", window = \"9h\", format = \"uuid\" }",
+            "http://127.0.0.1:9",
+            "unknown! key_window_closed",
+            "another spelling",
+        ),
+        (
+            before,
+            "http://127.0.0.1:8",
+            "unknown! key_window_closed",
+            "another receiver",
+        ),
+    ];
+    for (after, url, want, why) in rows {
+        let mut world = World::new(before);
+        let id = world.post();
+        world.tick(&[lost()]);
+        assert_eq!(world.word(id), "unknown timeout_after_send");
+        let path = world.dir.path().join("tickpost.toml");
+        let text = format!("[destination.dest]\nbase_url = \"{url}\"\n{after}\n");
+        fs::write(&path, text).unwrap();
+        world.config = Config::load(&path).unwrap();
+        world.clock.pass(10 * MINUTE_MS);
+        world.tick(&[]);
+        assert_eq!(world.word(id), want, "{why}");
+        // What is first sent now is as ever.
+        let other = world.post();
+        world.tick(&[lost()]);
+        world.clock.pass(10 * MINUTE_MS);
+        world.tick(&[]);
+        assert_eq!(world.word(other), "confirmed accepted", "{why}");
+    }
+}
+
+#[test]
+fn what_was_interrupted_without_a_key_is_not_repeated_with_one() {
+    let mut world = World::with("[tick]\ngrace = \"0s\"", "");
+    let id = world.post();
+    let options = Options {
+        max_runtime_ms: Some(1),
+        ..Options::default()
+    };
+    world.tick_as(VecDeque::from([None]), 0, &options);
+    assert_eq!(world.count(State::Unknown), 1);
+    let path = world.dir.path().join("tickpost.toml");
+    fs::write(
+        &path,
+        format!("[destination.dest]\nbase_url = \"http://127.0.0.1:9\"\n{KEYED}\n"),
+    )
+    .unwrap();
+    world.config = Config::load(&path).unwrap();
+    world.clock.pass(MINUTE_MS);
+    world.tick(&[]);
+    assert_eq!(
+        (world.word(id).as_str(), world.sends()),
+        ("unknown! key_window_closed", 1)
+    );
+}
+
+#[test]
 fn the_key_window_counts_from_the_first_claim_and_keeps_the_timeout_as_a_margin() {
     // Timeouts of 10 s in all; each repeat is put off by 20 s.
     let lines = "key = { kind = \"header\", name = \"K\", window = \"1m\" }\n\

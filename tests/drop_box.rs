@@ -452,3 +452,48 @@ fn other_users_files_are_taken_in_under_their_uid() {
     assert_eq!(by, BTreeMap::from(want));
     assert_eq!(bench.files("incoming/"), Vec::<String>::new());
 }
+
+/// A refused file lies in `corrupt/` under the name that its producer chose, also if that is an id.
+#[test]
+fn a_refused_file_stands_for_no_item() {
+    let bench = bench();
+    let id = "cccccccc-bbbb-4ccc-8ddd-eeeeeeeeeeee";
+    let name = format!("{id}.json");
+    let text = |member: &str| format!(r#"{{"request_id":"{id}","request":{{"{member}":"/x"}}}}"#);
+    drop_file(&bench, "shop", &name, &text("pth"));
+    assert_eq!(bench.tick()["corrupt"], 1);
+    // The way out: mended, under its own name.
+    fs::remove_file(bench.spool().join("corrupt").join(&name)).unwrap();
+    drop_file(&bench, "shop", &name, &text("path"));
+    assert_eq!(bench.tick()["ingested"], 1);
+    assert_eq!(bench.show(id)["state"], "pending");
+
+    let other = "cccccccc-bbbb-4ccc-8ddd-ffffffffffff";
+    drop_file(&bench, "shop", &format!("{other}.json"), "no JSON");
+    bench.tick();
+    assert_eq!(
+        bench.enqueue("shop", &["--data", "x", "--request-id", other]),
+        other
+    );
+    assert_eq!(bench.show(other)["state"], "pending");
+}
+
+#[test]
+fn a_refused_file_is_never_taken_for_the_reason_of_another() {
+    let bench = bench();
+    drop_file(&bench, "shop", "x.json.why.json", "IMPORTANT");
+    bench.tick();
+    assert_eq!(bench.json(&["status"])["corrupt"], 1);
+    drop_file(&bench, "shop", "x.json", "garbage");
+    bench.tick();
+    assert_eq!(bench.json(&["status"])["corrupt"], 2);
+    let kept = fs::read(bench.spool().join("corrupt/x.json.why.json.2")).unwrap();
+    assert_eq!(kept, b"IMPORTANT");
+    // Nor for the record of an item that is missing.
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    fs::remove_file(bench.spool().join(bench.place(&id))).unwrap();
+    bench.run(&["audit"]).code(1);
+    drop_file(&bench, "shop", &format!("{id}.jsonl.why.json"), "garbage");
+    bench.tick();
+    bench.run(&["audit"]).code(1).prints(&id);
+}

@@ -28,6 +28,7 @@ mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -162,6 +163,12 @@ pub fn main() -> ExitCode {
         global: arguments.global,
         out,
     };
+    // A limit on the size of files is to be an error that is told of, and not to end the process.
+    // Where it cannot be, it does: nothing is lost by that.
+    drop(signal_hook::flag::register(
+        signal_hook::consts::SIGXFSZ,
+        Arc::default(),
+    ));
     // A panic is a bug of ours: say so with the code that is set aside for it.
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         run(&context, arguments.command)

@@ -56,6 +56,9 @@ impl Tick<'_, '_> {
             lane.quota = SUSPECT_BURST;
         }
         lane.operator_hold = self.engine.store.destination_hold(name.as_str())?.is_some();
+        if lane.note_key(now) {
+            self.session.remember(name, &lane.memory)?;
+        }
         self.lanes.push(lane);
         Ok(())
     }

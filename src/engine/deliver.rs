@@ -374,12 +374,17 @@ impl Tick<'_, '_> {
         let config = self.engine.config;
         let trust = &self.trust;
         let untold = &mut self.untold;
+        let lanes = &self.lanes;
         let mut states = Vec::new();
         let claims = self.session.claim(wants, now, &mut |item| {
             let Some(destination) = config.destinations.get(&item.envelope.destination) else {
                 return Decision::Leave;
             };
-            let decision = turn(destination, item, now, trust, instead);
+            let lane = lanes
+                .iter()
+                .find(|lane| lane.destination.name == destination.name);
+            let key_since = lane.and_then(Lane::key_since);
+            let decision = turn(destination, item, now, trust, key_since, instead);
             match decision {
                 Decision::Settle(event, _) => {
                     states.push(event.state);

@@ -5,9 +5,12 @@ use super::causes::{is_auth, is_reachability};
 use super::{AttemptLine, Tick, Trust, attempt, lane, notices};
 use crate::config::{Config, Destination};
 use crate::model::classify::{Exchange, classify};
+use crate::model::envelope::sha256_hex;
 use crate::model::event::{Event, EventKind};
 use crate::model::item::Item;
+use crate::model::key::KeyPlace;
 use crate::model::outcome::Outcome;
+use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 use crate::model::settle::{self, Settling, Turn};
 use crate::model::state::State;
@@ -24,7 +27,6 @@ impl Tick<'_, '_> {
         let now = self.now();
         let claimed = &flight.claimed;
         let item = &claimed.item;
-        let before = self.trust.standing(item.standing());
         let Some(index) = self
             .lanes
             .iter()
@@ -33,6 +35,7 @@ impl Tick<'_, '_> {
             return Ok(());
         };
         let lane = &mut self.lanes[index];
+        let before = self.trust.standing(item.standing());
         lane.in_flight -= 1;
         let mut verdict = classify(
             &lane.destination.rules,
@@ -51,7 +54,7 @@ impl Tick<'_, '_> {
             verdict.state = State::Held;
         }
         let mut event = settle::attempt(
-            &lane.destination.policy,
+            &policy_of(&lane.destination, before.first_sent_at, lane.key_since()),
             &verdict,
             &sent.outcome,
             &Settling {
@@ -143,12 +146,13 @@ pub(super) fn turn(
     item: &Item,
     now: UnixMs,
     trust: &Trust,
+    key_since: Option<UnixMs>,
     instead: Option<&Reason>,
 ) -> Decision {
     let envelope = &item.envelope;
     let standing = trust.standing(item.standing());
     let turn = settle::turn(
-        &destination.policy,
+        &policy_of(destination, standing.first_sent_at, key_since),
         &standing,
         &envelope.request.method,
         envelope.not_after,
@@ -169,6 +173,41 @@ pub(super) fn turn(
     }
 }
 
+/// What a destination allows of an item. What was first sent under another key, this one's receiver
+/// cannot know: for it the key's window has closed.
+fn policy_of(
+    destination: &Destination,
+    first_sent_at: Option<UnixMs>,
+    key_since: Option<UnixMs>,
+) -> Policy {
+    let is_other = first_sent_at
+        .zip(key_since)
+        .is_some_and(|(first, since)| first < since);
+    let mut policy = destination.policy.clone();
+    // Without one nothing hangs on it, and a natural one is the content, which is the same.
+    let is_put_in = !matches!(destination.key.place, KeyPlace::None | KeyPlace::Natural);
+    if is_other && is_put_in {
+        policy.key_window_ms = Some(0);
+    }
+    policy
+}
+
+/// Since when a destination's key is what it is; `None` if nothing speaks of another one.
+pub(super) fn key_since(destination: &Destination, memory: &Memory, now: UnixMs) -> Option<UnixMs> {
+    let known = memory.key.as_ref()?;
+    if known.fingerprint == key_fingerprint(destination) {
+        known.since
+    } else {
+        Some(now)
+    }
+}
+
+/// What tells one receiver's key from another's: where it goes, how it is spelt, and to whom.
+pub(super) fn key_fingerprint(destination: &Destination) -> String {
+    let key = &destination.key;
+    sha256_hex(format!("{:?} {:?} {}", key.place, key.format, destination.base_url).as_bytes())
+}
+
 pub(super) fn interrupted_event(
     config: &Config,
     interrupted: &Interrupted,
@@ -178,7 +217,6 @@ pub(super) fn interrupted_event(
     jitter: u16,
 ) -> Event {
     let item = &interrupted.item;
-    let before = trust.standing(item.standing());
     let method = &item.envelope.request.method;
     let outcome = Outcome::Interrupted;
     let Some(destination) = config.destinations.get(&item.envelope.destination) else {
@@ -190,6 +228,7 @@ pub(super) fn interrupted_event(
         event.reason = Some(Reason::INTERRUPTED);
         return event;
     };
+    let before = trust.standing(item.standing());
     let verdict = classify(
         &destination.rules,
         &Exchange {
@@ -201,7 +240,11 @@ pub(super) fn interrupted_event(
         },
     );
     settle::attempt(
-        &destination.policy,
+        &policy_of(
+            destination,
+            before.first_sent_at.or(Some(interrupted.claimed_at)),
+            key_since(destination, memory, now),
+        ),
         &verdict,
         &outcome,
         &Settling {

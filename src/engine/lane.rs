@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::judge::{key_fingerprint, key_since};
 use crate::config::{Destination, Rate};
 use crate::model::classify::{Action, Verdict};
 use crate::model::event::{Event, Scope};
@@ -13,7 +14,7 @@ use crate::model::policy::OnUnknown;
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs};
-use crate::store::{Claimed, Memory, Suspension};
+use crate::store::{Claimed, KeyMemory, Memory, Suspension};
 
 /// How many attempts begin at once before the first success of a tick: a dead destination must
 /// not cost more. Each success adds one, up to the destination's concurrency.
@@ -108,6 +109,26 @@ impl Lane {
             quota: usize::MAX,
             window,
         }
+    }
+
+    /// Since when the destination's key is what it is, as [`Self::note_key`] has found.
+    pub(super) fn key_since(&self) -> Option<UnixMs> {
+        self.memory.key.as_ref()?.since
+    }
+
+    /// Remembers under which key this tick sends. True if that is new, and must be durable before
+    /// anything is sent.
+    pub(super) fn note_key(&mut self, now: UnixMs) -> bool {
+        let fingerprint = key_fingerprint(&self.destination);
+        let known = self.memory.key.as_ref();
+        if known.is_some_and(|known| known.fingerprint == fingerprint) {
+            return false;
+        }
+        self.memory.key = Some(KeyMemory {
+            fingerprint,
+            since: key_since(&self.destination, &self.memory, now),
+        });
+        true
     }
 
     /// Whether anything may be claimed or begun.

@@ -1,10 +1,12 @@
 //! What a tick would do, without doing it: for `tick --dry-run`. Takes no lock and writes
 //! nothing; it reads every item that waits.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::Trust;
-use super::judge::turn;
+use super::judge::{key_since, turn};
 use crate::config::Config;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::reason::Reason;
@@ -43,6 +45,7 @@ pub fn plan(
     now: UnixMs,
 ) -> Result<Vec<Step>, StoreError> {
     let mut steps = Vec::new();
+    let mut keys: HashMap<DestName, Option<UnixMs>> = HashMap::new();
     let trust = Trust::default();
     let scope = Scope {
         states: vec![State::Pending, State::Unknown, State::Held],
@@ -57,6 +60,15 @@ pub fn plan(
         };
         let standing = item.standing();
         let due = standing.due.unwrap_or(item.envelope.enqueued_at);
+        let since = match config.destinations.get(&item.envelope.destination) {
+            Some(to) if !keys.contains_key(&to.name) => {
+                let since = key_since(to, &store.memory(&to.name)?, now);
+                keys.insert(to.name.clone(), since);
+                since
+            }
+            Some(to) => keys.get(&to.name).copied().flatten(),
+            None => None,
+        };
         let (action, why) = match config.destinations.get(&item.envelope.destination) {
             None => ("skip", Some("its destination is not configured".to_owned())),
             Some(_) if found.state == State::Held => match standing.due {
@@ -67,7 +79,7 @@ pub fn plan(
                 "recover",
                 Some("the tick that was sending it has died, or is still running".to_owned()),
             ),
-            Some(destination) => match turn(destination, &item, now, &trust, None) {
+            Some(destination) => match turn(destination, &item, now, &trust, since, None) {
                 Decision::Claim if found.state == State::Unknown => ("resend", None),
                 Decision::Claim => ("send", None),
                 Decision::Settle(event, _) => (

@@ -22,7 +22,7 @@ use super::journal::io_error;
 use super::keys::{self, Owned, Reservation, disown, known_item, own, remove, rewrite};
 use super::layout::Place;
 use super::{FileStore, census, check_directory, ledger, tombstones};
-use crate::model::envelope::{BODIES, Body};
+use crate::model::envelope::{BODIES, Body, Envelope};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
 use crate::model::ledger::Listed;
@@ -308,7 +308,10 @@ fn decide(
             known.request_sha256 = item.map_or_else(String::new, |item| item.request_sha256);
         }
         match &key.before {
-            Some(known) if present.contains_key(&known.request_id) => {
+            Some(known)
+                if present.contains_key(&known.request_id)
+                    && !is_another(store, known, envelope)? =>
+            {
                 return Ok(Some(if known.request_sha256 == request {
                     Answer::Known(known.request_id)
                 } else {
@@ -322,6 +325,7 @@ fn decide(
             Some(known)
                 if known.request_sha256 == request
                     && !own_id
+                    && !present.contains_key(&known.request_id)
                     && !pruned.contains(&known.request_id) =>
             {
                 envelope.request_id = known.request_id;
@@ -358,6 +362,22 @@ fn decide(
     }
     disown_fresh(store, member)?;
     Ok(Some(Answer::Refused(Refusal::IdTaken { id })))
+}
+
+/// Whether an id that a key names was given to another request since: it was a caller's own, and
+/// whoever reserved both died before its item was there.
+fn is_another(
+    store: &FileStore,
+    known: &Reservation,
+    envelope: &Envelope,
+) -> Result<bool, StoreError> {
+    let of_id: Option<Reservation> = store.read_json(&keys::own_id_path(known.request_id))?;
+    Ok(of_id.is_some_and(|of_id| {
+        of_id.request_sha256 != known.request_sha256
+            || of_id
+                .destination
+                .is_some_and(|name| name != envelope.destination.as_str())
+    }))
 }
 
 /// Gives the names up that were made for an offer that is not accepted.

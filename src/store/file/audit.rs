@@ -87,6 +87,10 @@ pub(super) fn audit(store: &FileStore, ids_max: usize) -> Result<Audit, StoreErr
 fn look(store: &FileStore, slice: Slice, ids_max: usize) -> Result<Option<Audit>, StoreError> {
     let mut part = Part::default();
     let mut unreadable = 0;
+    if slice.first == 0 {
+        // What stands in the place of a ledger, and is none, hides what was accepted that day.
+        unreadable += logs::strange(store, logs::ACCEPTED)?;
+    }
     ledger::read(store, &mut |line| {
         // What has no id counts once in all slices.
         unreadable += u64::from(line.is_torn() && slice.first == 0);
@@ -213,7 +217,7 @@ fn each_place(
 
 /// The item that a name in `corrupt/` speaks of: of its file, of another file that had the name, or
 /// of the reason of either, which is the record where a person has removed the file.
-fn set_aside_id(name: &str) -> Option<RequestId> {
+pub(super) fn set_aside_id(name: &str) -> Option<RequestId> {
     let name = name.strip_suffix(".why.json").unwrap_or(name);
     let numbered = name.rsplit_once('.');
     let numbered = numbered.filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::super::StoreError;
 use super::super::disk::Kind;
 use super::FileStore;
+use super::audit::set_aside_id;
 use super::layout::{self, Place, Slot, slot_dir};
 use super::reader::{overlay, stir, subdirs};
 use crate::model::ids::RequestId;
@@ -33,7 +34,8 @@ pub(super) fn present(
             }
         }
         store.list("corrupt", &mut |name, _| {
-            let id = name.to_str().and_then(|name| name.get(..36)?.parse().ok());
+            // A refused drop has the name that its producer chose, which may be any id's.
+            let id = name.to_str().and_then(set_aside_id);
             if let Some(id) = id.filter(|id| asked.contains(id)) {
                 found.entry(id).or_insert(None);
             }

@@ -32,17 +32,38 @@ pub(super) fn path(kind: &str, at: UnixMs) -> String {
 /// The days of all logs of a kind, oldest first.
 pub(super) fn days(store: &FileStore, kind: &str) -> Result<Vec<UnixMs>, StoreError> {
     let mut days = Vec::new();
+    each(store, kind, &mut |day, entry| {
+        if entry == Kind::File {
+            days.push(day);
+        }
+    })?;
+    days.sort();
+    Ok(days)
+}
+
+/// How many have the name of a log of that kind and are no files.
+pub(super) fn strange(store: &FileStore, kind: &str) -> Result<u64, StoreError> {
+    let mut strange = 0;
+    each(store, kind, &mut |_, entry| {
+        strange += u64::from(entry != Kind::File);
+    })?;
+    Ok(strange)
+}
+
+fn each(
+    store: &FileStore,
+    kind: &str,
+    told: &mut dyn FnMut(UnixMs, Kind),
+) -> Result<(), StoreError> {
     store.list("log", &mut |name, entry| {
         let day = name
             .to_str()
             .and_then(|name| name.strip_prefix(kind)?.strip_prefix('-'))
             .and_then(|name| UnixMs::from_day_name(name.strip_suffix(".jsonl")?));
-        if entry == Kind::File {
-            days.extend(day);
+        if let Some(day) = day {
+            told(day, entry);
         }
-    })?;
-    days.sort();
-    Ok(days)
+    })
 }
 
 /// Reads a log part by part, whole lines at a time.

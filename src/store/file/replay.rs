@@ -436,6 +436,10 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String
     }
     let file = &file[..end];
     let taken = |name: &str| {
+        // Such a name would be taken for the reason of another file.
+        if name.ends_with(".why.json") {
+            return true;
+        }
         let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
         there.is_ok() || promised.contains(name)
     };

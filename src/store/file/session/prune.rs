@@ -20,7 +20,7 @@ use super::super::tombstones::{self, LogReader, OldLogs, SettledDay};
 use super::super::{keys, logs, reader};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
-use crate::model::time::UnixMs;
+use crate::model::time::{UnixMs, id_time};
 use crate::model::tombstone::{Retention, Tombstone, latest_time};
 
 /// So many items share the syncs of one group. Each may own the lock of its key meanwhile, which
@@ -250,6 +250,10 @@ impl FileSession<'_> {
         };
         if !retention.is_over(state, latest_time(&item), now) {
             // Filed while the clock stood wrong: its day comes.
+            return Ok(None);
+        }
+        if id_time(place.id).is_some_and(|at| at > now) {
+            // A caller's own, made ahead of its time: tombstones are looked for from that on.
             return Ok(None);
         }
         let key = self.key_of(&tombstone)?;
