@@ -473,7 +473,7 @@ impl<'a> FileSession<'a> {
             .stat(&path)
             .map_err(|source| io_error("look at", &path, source))?;
         if self.synced.get(&dir) != Some(&meta.changed) {
-            self.store.sync_dir(&dir)?;
+            self.store.sync_place(&dir)?;
             self.synced.insert(dir, meta.changed);
         }
         Ok(())
