@@ -456,6 +456,7 @@ impl<'a> FileSession<'a> {
         for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
             self.remove_segment(&name)?;
         }
+        // One that came back alone would do again what it says of a drop's name, or of a claim.
         self.store.sync_dir("journal")?;
         self.last_segment = 0;
         self.dirty = false;
