@@ -29,6 +29,7 @@ use tickpost::model::time::DAY_MS;
 use tickpost::model::tombstone::Retention;
 use tickpost::store::disk::Disk as _;
 use tickpost::store::file::FileStore;
+use tickpost::store::file::journal::SEGMENT_BYTES;
 use tickpost::store::file::layout::Place;
 use tickpost::store::{
     Answer, Decision, Dropped, Intake, Interrupted, Limits, Offer, Session, Store,
@@ -402,6 +403,33 @@ fn a_journal_that_was_done_does_not_come_back() {
         assert!(spool.item(2).is_some(), "{}", spool.why);
         assert!(!spool.has("corrupt/x.json"), "{}", spool.why);
     });
+}
+
+/// A full file of the journal goes when its follower carries, durably, who is to be told.
+#[test]
+fn a_full_journal_goes_when_its_follower_is_durable() {
+    for seed in 0..4 {
+        let spool = Spool::new(Profile::Strict, seed);
+        offer(&spool.store(), 1);
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let claims = session.claim(&want(1), NOW, &mut claim).unwrap();
+        let mut event = attempt(1, NOW, State::Held, None);
+        let notices = Notice::of(&claims[0].item, &event, 3, &[dest("ops")]);
+        event.note = Some("x".repeat(usize::try_from(SEGMENT_BYTES).unwrap()));
+        session.settle(&claims[0], event, notices).unwrap();
+        session.sync().unwrap();
+        drop(session);
+        assert!(!spool.has("journal/00000001.jsonl"), "{}", spool.why);
+        // Names may reach the disk at any time.
+        spool.disk.sync_dir(&path("journal")).unwrap();
+        spool.disk.lose_power();
+        spool.recover();
+        let mut told = 0;
+        let mut count = |_: &str, _: u64, _: &[u8]| told += 1;
+        spool.disk.walk(&path("pending/ops"), &mut count);
+        assert_eq!(told, 1, "{}", spool.why);
+    }
 }
 
 /// Replay finds no room to write the journal anew: what it does because of a record must not outlive
