@@ -381,6 +381,7 @@ impl<'a> FileSession<'a> {
         for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
             self.remove_segment(&name)?;
         }
+        // One that came back alone would do again what it says of a drop's name, or of a claim.
         self.store.sync_dir("journal")?;
         self.last_segment = 0;
         self.dirty = false;
@@ -398,7 +399,7 @@ impl<'a> FileSession<'a> {
             .stat(&path)
             .map_err(|source| io_error("look at", &path, source))?;
         if self.synced.get(&dir) != Some(&meta.changed) {
-            self.store.sync_dir(&dir)?;
+            self.store.sync_place(&dir)?;
             self.synced.insert(dir, meta.changed);
         }
         Ok(())

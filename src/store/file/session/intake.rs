@@ -258,7 +258,8 @@ impl FileSession<'_> {
         decide: &mut dyn FnMut(&Dropped<'_>) -> Intake,
     ) -> Result<(), StoreError> {
         let dir = &format!("incoming/{destination}");
-        // Nothing is built on a drop that could still be lost, and nobody told of it.
+        // Nothing is built on a drop that could still be lost, and nobody told of it; nor on a name
+        // that a tick gave it which died.
         self.store.sync_dir(dir)?;
         let first = files.iter().take(GROUP_FILES_MAX);
         let begun: BTreeSet<RequestId> = first.filter_map(|file| file.id).collect();
