@@ -105,7 +105,9 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Accepts an item. When this returns, it is durable.
+    /// Accepts an item. When this returns, it is durable. A repeat gets the id of the first, also
+    /// when that has ended, or its file was damaged and set aside: then [`Self::item`] gives `None`,
+    /// and sending it again takes a new key.
     ///
     /// # Errors
     ///
@@ -209,7 +211,7 @@ impl Spool {
 
     fn of(&self, answer: Answer) -> Result<RequestId, SpoolError> {
         match answer {
-            Answer::New(id) | Answer::Known(id) => Ok(id),
+            Answer::New(id) | Answer::Known(id) | Answer::Aside(id) => Ok(id),
             Answer::Refused(refusal) => Err(Refused::new(refusal.to_string()).into()),
             Answer::Full(full) => Err(intake::full(&self.config, &full).into()),
             Answer::Busy | Answer::Open => Err(SpoolError::Busy),

@@ -18,7 +18,7 @@ use crate::model::draft::Draft;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
-use crate::store::file::FileStore;
+use crate::store::file::{Aside, FileStore};
 use crate::store::{Answer, BodyError, NewBody, Store, StoreError};
 use crate::users;
 
@@ -197,6 +197,11 @@ fn one(
             tell_of_known(context, store, id)?;
             id
         }
+        Some(Answer::Aside(id)) => {
+            is_known = true;
+            context.out.warn(&of_aside(store, id)?);
+            id
+        }
         Some(Answer::Refused(refusal)) => return Err(CliError::Data(refusal.to_string()).into()),
         Some(Answer::Full(full)) => return Err(CliError::Full(intake::full(config, &full)).into()),
         Some(Answer::Busy | Answer::Open) | None => {
@@ -230,6 +235,27 @@ fn tell_of_known(context: &Context, store: &FileStore, id: RequestId) -> anyhow:
         Some((State::Pending | State::Confirmed, _)) | None => {}
     }
     Ok(())
+}
+
+/// What whoever repeats an item has to know whose file was set aside.
+pub(super) fn of_aside(store: &FileStore, id: RequestId) -> anyhow::Result<String> {
+    let aside = store.set_aside(&id.to_string(), 1)?.pop();
+    let what = match aside {
+        Some(Aside {
+            name,
+            is_there: true,
+            ..
+        }) => {
+            format!("its file was damaged and set aside as corrupt/{name}")
+        }
+        Some(Aside { name, .. }) => format!(
+            "its file was damaged, set aside, and removed by somebody; corrupt/{name}.why.json says why"
+        ),
+        None => "its file was damaged and set aside".to_owned(),
+    };
+    Ok(format!(
+        "{id} was accepted before, and {what}: it is not sent, and a repeat does not send it either; to send it again, give it a new key or id"
+    ))
 }
 
 /// The state of an item, and why.

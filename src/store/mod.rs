@@ -246,6 +246,9 @@ pub enum Answer {
     New(RequestId),
     /// It was accepted before, under this id. Nothing new was accepted.
     Known(RequestId),
+    /// It was accepted before, under this id, and its file was damaged and has been set aside:
+    /// nothing is sent of it any more. Nothing new was accepted.
+    Aside(RequestId),
     /// It is not accepted.
     Refused(Refusal),
     /// There is no room for it.
@@ -311,6 +314,23 @@ pub enum Refusal {
         /// The key.
         key: String,
         /// Whose it is.
+        id: RequestId,
+    },
+    /// Its key belongs to an item with another request, whose file has been set aside.
+    #[error("the key `{}` belongs to item {id}, which had another method, path, query or body, compared byte for byte, and whose file was damaged and set aside; `tickpost show {id}` says where to; give another key", key.escape_debug())]
+    KeyAside {
+        /// The key.
+        key: String,
+        /// Whose it is.
+        id: RequestId,
+    },
+    /// Its id belongs to an item whose file has been set aside, and that was another one as far as
+    /// is known.
+    #[error(
+        "item {id} was there, and its file was damaged and set aside; `tickpost show {id}` says where to; give another id, or none"
+    )]
+    IdAside {
+        /// The id.
         id: RequestId,
     },
     /// Its id belongs to another item.
@@ -479,9 +499,14 @@ pub trait Store {
         self.accept_all(vec![offer], &Limits::NONE, &mut answers)?;
         match answers.first() {
             Some(Answer::New(_) | Answer::Known(_)) => Ok(()),
-            Some(Answer::Refused(_) | Answer::Full(_) | Answer::Busy | Answer::Open) | None => {
-                Err(StoreError::Exists { id })
-            }
+            Some(
+                Answer::Aside(_)
+                | Answer::Refused(_)
+                | Answer::Full(_)
+                | Answer::Busy
+                | Answer::Open,
+            )
+            | None => Err(StoreError::Exists { id }),
         }
     }
 

@@ -18,6 +18,7 @@
 //! No clock, no choice of state. The caller decides; this makes it durable.
 
 mod accept;
+mod aside;
 mod audit;
 mod census;
 mod clock;
@@ -43,6 +44,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+pub use self::aside::Aside;
 use self::journal::io_error;
 use super::checkup::{Checkup, Finding};
 use super::disk::{Disk, Kind, Lock, RealDisk};
