@@ -134,7 +134,7 @@ impl Spool {
             }
             Err(BodyError::Input(source)) => Err(SpoolError::Body(source)),
             Err(BodyError::TooLarge) => Err(Refused::new(intake::too_large(&self.config)).into()),
-            Err(BodyError::Store(error)) => Err(error.into()),
+            Err(BodyError::Store(error)) => Err(self.not_accepted(&store, error)),
         }
     }
 
@@ -197,7 +197,9 @@ impl Spool {
         match intake::offer(&self.config, draft, body, &store, &by()) {
             Ok(offer) => {
                 let mut answers = Vec::new();
-                store.accept_all(vec![offer], &intake::limits(&self.config), &mut answers)?;
+                store
+                    .accept_all(vec![offer], &intake::limits(&self.config), &mut answers)
+                    .map_err(|error| self.not_accepted(&store, error))?;
                 self.of(answers.pop().unwrap_or(Answer::Open))
             }
             Err((refused, body)) => {
@@ -206,6 +208,13 @@ impl Spool {
                 }
                 Err(refused.into())
             }
+        }
+    }
+
+    fn not_accepted(&self, store: &FileStore, error: StoreError) -> SpoolError {
+        match intake::no_room(&self.config, store, &error) {
+            Some(full) => full.into(),
+            None => error.into(),
         }
     }
 

@@ -264,7 +264,13 @@ impl Batch<'_> {
         }
         // Also before an error: whose id is not printed is not accepted.
         self.print(first, &told)?;
-        accepted?;
+        if let Err(error) = accepted {
+            let Some(full) = intake::no_room(self.config, self.store, &error) else {
+                return Err(error.into());
+            };
+            let text = format!("stopped; what got no id is not accepted: {full}");
+            return Err(CliError::Full(Full::new(text)).into());
+        }
         if let Some((index, why)) = full {
             let line = first + index as u64;
             let why = intake::full(self.config, &why);

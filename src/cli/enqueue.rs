@@ -181,7 +181,9 @@ fn one(
         CliError::Data(refused.to_string())
     })?;
     let mut answers = Vec::new();
-    store.accept_all(vec![offer], &intake::limits(config), &mut answers)?;
+    store
+        .accept_all(vec![offer], &intake::limits(config), &mut answers)
+        .map_err(|error| not_accepted(config, store, error))?;
     let mut is_known = false;
     let id = match answers.into_iter().next() {
         Some(Answer::New(id)) => {
@@ -215,6 +217,14 @@ fn one(
         (true, true) => context.out.json(&json!({"request_id": id, "known": true})),
     }?;
     Ok(id)
+}
+
+/// An error of accepting: on a full disk nothing was accepted, and that is what is said.
+fn not_accepted(config: &Config, store: &FileStore, error: StoreError) -> anyhow::Error {
+    match intake::no_room(config, store, &error) {
+        Some(full) => CliError::Full(full).into(),
+        None => error.into(),
+    }
 }
 
 /// A repeat accepts nothing new. Whoever repeats in the hope that it goes this time must hear
@@ -339,7 +349,7 @@ fn body(
             return Err(CliError::Input { path, source }.into());
         }
         Err(BodyError::TooLarge) => return Err(CliError::Data(intake::too_large(config)).into()),
-        Err(BodyError::Store(error)) => return Err(error.into()),
+        Err(BodyError::Store(error)) => return Err(not_accepted(config, store, error)),
     };
     let method = item.method.as_deref().unwrap_or("POST");
     let is_empty = bytes.is_empty() && body.is_none();

@@ -181,6 +181,19 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether there was no room, of the disk or of a quota, and nothing of what was under way is
+    /// accepted: not so once the places of items are being synced.
+    #[must_use]
+    pub fn is_no_room(&self) -> bool {
+        let Self::Io { op, source, .. } = self else {
+            return false;
+        };
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        full.contains(&source.kind()) && *op != "sync directory"
+    }
+}
+
 /// An item to be accepted.
 #[derive(Debug)]
 pub struct Offer {
