@@ -231,7 +231,10 @@ impl<'a> FileSession<'a> {
                 number += 1;
             }
             let journal = self.with_room(|session| {
-                Journal::begin(session.store.disk.as_ref(), &session.store.root, number)
+                let store = session.store;
+                store.with_dir("journal", || {
+                    Journal::begin(store.disk.as_ref(), &store.root, number)
+                })
             })?;
             self.last_segment = number;
             self.journal = Some(journal);
@@ -402,7 +405,8 @@ impl<'a> FileSession<'a> {
         for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
             self.remove_segment(&name)?;
         }
-        self.store.sync_dir("journal")?;
+        self.store
+            .with_dir("journal", || self.store.sync_dir("journal"))?;
         self.last_segment = 0;
         self.dirty = false;
         Ok(())
@@ -877,10 +881,12 @@ impl Session for FileSession<'_> {
                 let path = session.store.path(&reader::tick_log(session.store, now)?);
                 let mut text = format!("{line}\n");
                 session.with_room(|session| {
-                    let appended = session.store.disk.append_line(&path, text.as_bytes());
-                    // The second time after what the first has torn off.
-                    text.insert(0, '\n');
-                    appended.map_err(|source| io_error("append to", &path, source))
+                    session.store.with_dir("log", || {
+                        let appended = session.store.disk.append_line(&path, text.as_bytes());
+                        // The second time after what the first has torn off.
+                        text.insert(0, '\n');
+                        appended.map_err(|source| io_error("append to", &path, source))
+                    })
                 })?;
             }
             session.checkpoint()
