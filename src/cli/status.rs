@@ -200,9 +200,14 @@ fn destination_notes(status: &Status) -> Vec<String> {
             ));
         }
         if !own.configured {
-            notes.push(format!(
-                "{name}: not configured; its items stay where they are"
-            ));
+            let waits = [State::Pending, State::Unknown, State::Held];
+            let any = |state| own.states.get(state).is_some_and(|items| *items > 0);
+            let what = if waits.iter().any(any) {
+                "its items stay where they are"
+            } else {
+                "nothing waits for it"
+            };
+            notes.push(format!("{name}: not configured; {what}"));
         }
     }
     notes

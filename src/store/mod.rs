@@ -889,6 +889,16 @@ pub trait Session {
     /// The first [`StoreError`] met.
     fn destinations(&mut self) -> Result<Vec<DestName>, StoreError>;
 
+    /// Whether anything of a destination is pending, unknown or held. What [`Self::destinations`]
+    /// names may have nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn has_waiting(&mut self, _destination: &DestName) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     /// Claims the next due items, by due minute and within it by id, and makes the claims
     /// durable. `decide` is asked about each item; it may be asked about one it has seen.
     ///

@@ -610,6 +610,33 @@ impl<'a> FileSession<'a> {
         }
         Ok(names.into_iter().collect())
     }
+
+    /// Whether anything lies in a destination's directories of waiting items. An empty directory is
+    /// removed, which tells that it is empty without listing it: whoever needs it makes it again.
+    fn has_waiting_in(&mut self, destination: &DestName) -> Result<bool, StoreError> {
+        self.flush()?;
+        let disk = &self.store.disk;
+        let is_empty = |dir: &str| match disk.remove_dir(&self.store.path(dir)) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        for state in [State::Pending, State::Unknown, State::Held] {
+            let top = super::layout::slot_dir(state, destination.as_str(), Slot::Root);
+            if is_empty(&top) {
+                continue;
+            }
+            let (mut dirs, mut any) = (Vec::new(), false);
+            self.store.list(&top, &mut |name, kind| match kind {
+                Kind::Directory => dirs.push(format!("{top}/{}", name.display())),
+                Kind::File | Kind::Other => any = true,
+            })?;
+            if any || !dirs.iter().all(|dir| is_empty(dir)) {
+                return Ok(true);
+            }
+            is_empty(&top);
+        }
+        Ok(false)
+    }
 }
 
 impl Session for FileSession<'_> {
@@ -636,6 +663,10 @@ impl Session for FileSession<'_> {
 
     fn destinations(&mut self) -> Result<Vec<DestName>, StoreError> {
         self.destination_names(&[State::Pending, State::Unknown, State::Held])
+    }
+
+    fn has_waiting(&mut self, destination: &DestName) -> Result<bool, StoreError> {
+        self.guard(|session| session.has_waiting_in(destination))
     }
 
     fn claim(
