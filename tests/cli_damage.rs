@@ -391,8 +391,19 @@ fn an_item_that_cannot_be_read_costs_one_item() {
         "{said}"
     );
     assert_eq!(receiver.arrivals().len(), 1);
+    let checked = run(&["status", "--check"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&checked.stdout);
+    let want = format!("1 cannot be read: pending/shop/{bad}.jsonl");
+    assert!(said.contains(&want), "{said}");
+    let said = run(&["status"]).stdout;
+    assert!(String::from_utf8_lossy(&said).contains(&bad));
+    let said = run(&["show", &bad]).stderr;
+    assert!(String::from_utf8_lossy(&said).contains("ticks leave it as it is"));
     let listed = run(&["list"]);
     assert_eq!(listed.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&listed.stderr);
+    assert!(said.contains("ticks leave it as it is"), "{said}");
     assert!(String::from_utf8_lossy(&listed.stdout).contains(&good));
     // After the rename everything is "perhaps accepted": 74, never 77, whatever failed.
     let pending = bench.spool().join("pending/shop");
@@ -448,6 +459,8 @@ fn links_pipes_and_directories_are_left_told_of_and_never_block() {
     // Readers do not block either.
     assert_eq!(bench.list(&[]).len(), 1);
     bench.run(&["status"]).ok().prints(ID);
+    let checked = bench.run(&["status", "--check"]).code(1);
+    checked.prints("3 cannot be read: ").prints(ID);
     bench.run(&["show", ID]).code(66);
     bench.run(&["cancel", other]).code(66);
 }

@@ -8,7 +8,7 @@ use super::exit::CliError;
 use super::times;
 use crate::clock::{Clock as _, SystemClock};
 use crate::model::ids::RequestId;
-use crate::model::item::Item;
+use crate::model::item::{Damage, Item};
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
@@ -126,8 +126,9 @@ impl Filters {
                 Some(Ok(item)) => item,
                 Some(Err(damage)) => {
                     context.out.warn(&format!(
-                        "{} cannot be read: {damage}; the next tick deals with it",
-                        found.place
+                        "{} cannot be read: {damage}; {}",
+                        found.place,
+                        after(&damage)
                     ));
                     return Ok(());
                 }
@@ -179,6 +180,26 @@ impl Filters {
                     })
             })
             .collect()
+    }
+}
+
+/// What comes of an item that cannot be read.
+pub(super) fn after(damage: &Damage) -> &'static str {
+    match damage {
+        Damage::Unreadable(_) => {
+            "ticks leave it as it is, and it waits: make it readable for the spool's owner"
+        }
+        Damage::Newer(_) => "ticks leave it as it is: use the newer tickpost that wrote it",
+        Damage::Empty
+        | Damage::Cut
+        | Damage::Envelope(_)
+        | Damage::Misplaced { .. }
+        | Damage::NotAccepted
+        | Damage::EnvelopeHash
+        | Damage::BodyHash
+        | Damage::BodyFile
+        | Damage::Line(_)
+        | Damage::Middle(_) => "the next tick that meets it sets it aside in corrupt/",
     }
 }
 

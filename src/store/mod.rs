@@ -416,7 +416,7 @@ pub struct Counts {
     pub oldest_pending: Option<UnixMs>,
     /// What was found in the spool that does not belong there, in words.
     pub foreign: Vec<String>,
-    /// Directories that cannot be read, with the cause.
+    /// Items and directories that cannot be read, with the cause.
     pub unreadable: Vec<String>,
 }
 
