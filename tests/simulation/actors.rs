@@ -197,7 +197,7 @@ fn enqueue(world: &Rc<World>, rng: &mut Rng, items: u64) {
     for (wish, answer) in wishes.iter().zip(&answers) {
         match answer {
             Answer::New(id) | Answer::Known(id) | Answer::Aside(id) => {
-                acknowledge(world, wish, *id, answer)
+                acknowledge(world, wish, *id, answer);
             }
             Answer::Refused(why) => {
                 judge::refused(world, &wish.name, wish.own_id, &why.to_string());

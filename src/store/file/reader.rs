@@ -9,7 +9,7 @@ use super::super::{Counts, Found, Scope, StoreError};
 use super::journal::{self, Overlay, io_error};
 use super::layout::{self, Place, Slot, slot_dir};
 use super::replay::first_lines;
-use super::{FileStore, ITEM_BYTES_MAX};
+use super::{FileStore, ITEM_BYTES_MAX, logs};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
@@ -462,7 +462,7 @@ fn tally(counts: &mut Counts, destination: &str, state: State, parked: bool, id:
 }
 
 pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
-    let Some(name) = newest_log(store)? else {
+    let Some(name) = logs::newest_ticks(store)? else {
         return Ok(None);
     };
     let path = store.path(&format!("log/{name}"));
@@ -473,30 +473,4 @@ pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, 
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(io_error("read", &path, source)),
     }
-}
-
-/// The name of the log of ticks with the latest day.
-fn newest_log(store: &FileStore) -> Result<Option<String>, StoreError> {
-    let mut newest: Option<String> = None;
-    store.list("log", &mut |name, kind| {
-        let name = name.to_str().unwrap_or_default();
-        if kind == Kind::File
-            && name.starts_with("ticks-")
-            && name.strip_suffix(".jsonl").is_some()
-            && newest.as_deref().is_none_or(|known| known < name)
-        {
-            newest = Some(name.to_owned());
-        }
-    })?;
-    Ok(newest)
-}
-
-/// Where the line of a tick goes that ends now, relative to the spool: the log of the day.
-///
-/// If a clock that stood wrong left one of a later day, the line goes there: the last line of the
-/// newest log stays the last tick's, or every tick until that day would take its clock for wrong.
-pub(super) fn tick_log(store: &FileStore, now: UnixMs) -> Result<String, StoreError> {
-    let today = format!("ticks-{}.jsonl", now.day_name());
-    let name = newest_log(store)?.map_or(today.clone(), |newest| newest.max(today));
-    Ok(format!("log/{name}"))
 }

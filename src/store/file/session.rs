@@ -22,7 +22,7 @@ use super::clock::ClockFile;
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
 use super::window::Window;
-use super::{FileStore, ITEM_BYTES_MAX, audit, reader, replay, reserve};
+use super::{FileStore, ITEM_BYTES_MAX, audit, logs, reader, replay, reserve};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
@@ -909,7 +909,7 @@ impl Session for FileSession<'_> {
                 session.store.hint_at(&hand.claimed.path(), hand.at)?;
             }
             if let Some(line) = line {
-                let path = session.store.path(&reader::tick_log(session.store, now)?);
+                let path = session.store.path(&logs::tick_log(session.store, now)?);
                 let mut text = format!("{line}\n");
                 session.with_room(|session| {
                     session.store.with_dir("log", || {
