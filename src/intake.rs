@@ -15,7 +15,7 @@ use crate::model::ids::{DestName, RequestId};
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{self, BodyError, Limits, NewBody, Offer, Store};
+use crate::store::{self, BodyError, Limits, NewBody, Offer, Store, StoreError};
 use crate::transport::request::{self, needs_body};
 use crate::transport::secret::Credential;
 
@@ -398,6 +398,31 @@ fn size(bytes: u64) -> String {
         || format!("{bytes} bytes"),
         |(name, shift)| format!("{} {name}", bytes >> shift),
     )
+}
+
+/// What is said where the disk had no room for what was offered: nothing more of it is accepted.
+/// `None` if the error is another one.
+#[must_use]
+pub fn no_room(config: &Config, store: &dyn Store, error: &StoreError) -> Option<Full> {
+    if !error.is_no_room() {
+        return None;
+    }
+    let limits = limits(config);
+    let why = store.room(0).ok().and_then(|room| {
+        let (_, why) = limits.fit(&room);
+        why.filter(|why| !matches!(why, store::Full::Items(_)))
+    });
+    // A quota, which the file system's own numbers do not show, or a limit that is off.
+    Some(why.map_or_else(
+        || {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            Full(format!(
+                "{error}: {}: nothing is accepted until there is room; `tickpost prune` frees what is past its retention",
+                cause.unwrap_or_default()
+            ))
+        },
+        |why| full(config, &why),
+    ))
 }
 
 /// Which limit is in the way, and the way out.

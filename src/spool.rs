@@ -105,7 +105,9 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Accepts an item. When this returns, it is durable.
+    /// Accepts an item. When this returns, it is durable. A repeat gets the id of the first, also
+    /// when that has ended, or its file was damaged and set aside: then [`Self::item`] gives `None`,
+    /// and sending it again takes a new key.
     ///
     /// # Errors
     ///
@@ -132,7 +134,7 @@ impl Spool {
             }
             Err(BodyError::Input(source)) => Err(SpoolError::Body(source)),
             Err(BodyError::TooLarge) => Err(Refused::new(intake::too_large(&self.config)).into()),
-            Err(BodyError::Store(error)) => Err(error.into()),
+            Err(BodyError::Store(error)) => Err(self.not_accepted(&store, error)),
         }
     }
 
@@ -195,7 +197,9 @@ impl Spool {
         match intake::offer(&self.config, draft, body, &store, &by()) {
             Ok(offer) => {
                 let mut answers = Vec::new();
-                store.accept_all(vec![offer], &intake::limits(&self.config), &mut answers)?;
+                store
+                    .accept_all(vec![offer], &intake::limits(&self.config), &mut answers)
+                    .map_err(|error| self.not_accepted(&store, error))?;
                 self.of(answers.pop().unwrap_or(Answer::Open))
             }
             Err((refused, body)) => {
@@ -207,9 +211,16 @@ impl Spool {
         }
     }
 
+    fn not_accepted(&self, store: &FileStore, error: StoreError) -> SpoolError {
+        match intake::no_room(&self.config, store, &error) {
+            Some(full) => full.into(),
+            None => error.into(),
+        }
+    }
+
     fn of(&self, answer: Answer) -> Result<RequestId, SpoolError> {
         match answer {
-            Answer::New(id) | Answer::Known(id) => Ok(id),
+            Answer::New(id) | Answer::Known(id) | Answer::Aside(id) => Ok(id),
             Answer::Refused(refusal) => Err(Refused::new(refusal.to_string()).into()),
             Answer::Full(full) => Err(intake::full(&self.config, &full).into()),
             Answer::Busy | Answer::Open => Err(SpoolError::Busy),

@@ -106,7 +106,12 @@ fn an_adopted_copy_sends_nothing_before_it_is_released() {
 
     let ran = copy.run(&["doctor", "--adopt"]).ok();
     let ran = ran.prints("6 held, 3 parked");
-    ran.prints("release --state held --reason restored");
+    ran.prints("release --state held --reason restored")
+        .prints("first see what the original has sent since the copy was made");
+    let held = copy.list(&["--state", "held", "--reason", "restored"]);
+    let id = held[0]["request_id"].as_str().unwrap();
+    let next = copy.json(&["show", id])["next"].to_string();
+    assert!(next.contains("may have been sent already"), "{next}");
     let described = copy.described();
     let lock = fs::metadata(copy.root.join("lock")).unwrap().ino();
     assert_eq!(described["lock_inode"], lock);

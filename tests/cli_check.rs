@@ -434,3 +434,23 @@ fn a_notice_that_was_given_up_alarms_no_more() {
     bench.run(&["cancel", &notice]).ok();
     check(&bench, &["--tick-age", "off"]).code(0);
 }
+
+#[test]
+fn no_room_is_said_by_status_and_by_a_check_of_the_configuration() {
+    let bench = Bench::new();
+    bench.configure("", &[]);
+    let ran = bench.run(&["config", "check"]).ok();
+    assert!(!ran.stderr.contains("min_free"), "{}", ran.stderr);
+    bench.configure("[limits]\nmin_free = \"4000000GiB\"\n", &[]);
+    bench
+        .run(&["config", "check"])
+        .ok()
+        .says("min_free")
+        .says("nothing is ever accepted");
+    let ran = bench.run(&["status"]).ok();
+    assert!(
+        ran.stdout.contains("nothing more is accepted"),
+        "{}",
+        ran.stdout
+    );
+}

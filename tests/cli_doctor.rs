@@ -636,3 +636,23 @@ fn a_running_tick_is_no_fault_and_a_dead_ones_journal_is() {
     assert_eq!(bench.last_event(&id)["outcome"], "interrupted");
     receiver.open_gate();
 }
+
+#[test]
+fn of_an_item_that_cannot_be_read_no_key_is_called_wrong() {
+    let (bench, _receiver) = bench();
+    let empty = bench.enqueue("shop", &["--data", "x", "--key", "a"]);
+    let newer = bench.enqueue("shop", &["--data", "x", "--key", "b"]);
+    let path = bench.spool().join(bench.place(&newer));
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\"v\":1", "\"v\":2", 1)).unwrap();
+    fs::write(bench.spool().join(bench.place(&empty)), "").unwrap();
+    let at = |id: &str| format!("pending/shop/{id}.jsonl");
+    let want = [
+        format!("damaged {}", at(&empty)),
+        format!("newer {}", at(&newer)),
+    ];
+    assert_eq!(found(&look(&bench, &[])), want);
+    let ran = bench.run(&["doctor", "--repair"]).code(1);
+    assert!(ran.stdout.contains("; mended\n"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("keys/"), "{}", ran.stdout);
+}

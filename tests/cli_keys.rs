@@ -564,3 +564,79 @@ fn a_key_does_not_answer_with_another_requests_item() {
         again
     );
 }
+
+#[test]
+fn a_repeat_of_an_item_that_was_set_aside_says_that_it_is_not_sent() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    let id = bench.enqueue("shop", &["--key", "k", "--data", "{}"]);
+    let own = ["--request-id", ID, "--data", "{}"];
+    bench.enqueue("shop", &own);
+    for id in [&*id, ID] {
+        fs::write(bench.spool().join(bench.place_of_item(id)), "").unwrap();
+    }
+    assert_eq!(bench.tick()["corrupt"], 2);
+    let batch = |lines: &str| {
+        let ran = bench.call(&["enqueue", "--batch", "shop"]).stdin(lines);
+        ran.run().ok()
+    };
+    let repeat = ["enqueue", "shop", "--key", "k", "--data", "{}"];
+    let line = r#"{"request":{"body":{"json":{}}},"key":"k"}"#;
+    for is_there in [true, false] {
+        let file = bench.spool().join(format!("corrupt/{id}.jsonl"));
+        if !is_there {
+            // The documented way out: the reason beside it stays.
+            fs::remove_file(file).unwrap();
+        }
+        let what = format!("set aside as corrupt/{id}.jsonl");
+        let what = if is_there {
+            &*what
+        } else {
+            "removed by somebody"
+        };
+        let ran = bench.run(&repeat).ok();
+        let ran = ran.says(what).says("is not sent").says("a new key");
+        assert_eq!(ran.id(), id);
+        let ran = batch(&format!("{line}\n"));
+        let ran = ran.says("line 1: ").says(what).says("a new key");
+        assert_eq!(ran.id(), id);
+        bench
+            .run(&["enqueue", "shop", "--key", "k", "--data", "other"])
+            .code(65)
+            .says("which had another method")
+            .says("set aside");
+        // What was printed once can be asked for.
+        for command in ["show", "wait"] {
+            bench
+                .run(&[command, &id])
+                .code(66)
+                .says("was pending for `shop`")
+                .says(&format!("corrupt/{id}.jsonl"))
+                .says("the file is empty")
+                .says("new key");
+        }
+        bench.run(&["show", &id[..id.len() - 1]]).code(66).says(&id);
+    }
+    let words = [&["enqueue", "shop"], &own[..]].concat();
+    bench
+        .run(&words)
+        .ok()
+        .says("set aside")
+        .says("new key or id");
+    bench
+        .run(&["enqueue", "shop", "--request-id", ID, "--data", "b"])
+        .code(65)
+        .says("was there, and its file was damaged");
+    // A dropped file may hold all that is left of it: it is told of, and kept.
+    fs::write(bench.spool().join("incoming/shop/a.json"), line).unwrap();
+    let told = format!("it repeats item {id}");
+    bench.run(&["tick"]).ok().says(&told).says("a new `key`");
+    assert_eq!(
+        fs::read_to_string(bench.spool().join("corrupt/a.json")).unwrap(),
+        line
+    );
+    assert_eq!(receiver.arrivals().len(), 0);
+    // A new key is another item.
+    let again = bench.enqueue("shop", &["--key", "l", "--data", "{}"]);
+    assert_ne!(again, id);
+}

@@ -611,3 +611,38 @@ fn what_is_accepted_while_a_tick_runs_is_sent_by_it() {
         assert!(bench.place(id).starts_with("confirmed/"), "{id}");
     }
 }
+
+#[test]
+fn a_destination_that_is_gone_is_told_of_only_while_something_waits_for_it() {
+    let receiver = Receiver::start(vec![]);
+    let bench = with(&receiver);
+    bench.enqueue("shop", &["--data", "x"]);
+    assert_eq!(bench.tick()["confirmed"], 1);
+    let ops = ("ops", &*receiver.url(), "");
+    let told = "[notify]\ndestinations = [\"ops\"]";
+    bench.configure("", &[("shop", &receiver.url(), ""), ops]);
+    let later = bench.enqueue("shop", &["--data", "x", "--not-before", "+3h"]);
+    let held = bench.enqueue("shop", &["--data", "x", "--hold", "x"]);
+    // Into the directory of its day.
+    bench.tick();
+    for id in [&later, &held] {
+        bench.run(&["cancel", id]).ok();
+    }
+    bench.configure(told, &[ops]);
+    for _ in 0..2 {
+        let ran = bench.run(&["tick"]).ok();
+        assert!(!ran.stderr.contains("not configured"), "{}", ran.stderr);
+    }
+    assert_eq!(receiver.arrivals().len(), 1, "nobody is told");
+    bench
+        .run(&["status"])
+        .ok()
+        .prints("shop: not configured; nothing waits for it");
+    // One that waits in a directory of its own is still told of.
+    bench.configure(told, &[("shop", &receiver.url(), ""), ops]);
+    bench.enqueue("shop", &["--data", "x", "--not-before", "+3h"]);
+    bench.tick();
+    bench.configure(told, &[ops]);
+    bench.run(&["tick"]).ok().says("its items stay");
+    assert_eq!(receiver.arrivals().len(), 2, "somebody is told");
+}

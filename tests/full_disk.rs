@@ -292,3 +292,14 @@ fn a_new_segment_keeps_space_for_what_is_in_hand() {
     let at = |op: &str| rest.iter().position(|call| call.starts_with(op)).unwrap();
     assert!(at("log reserve") < at("log append"), "{rest:#?}");
 }
+
+#[test]
+fn an_error_of_the_journal_names_its_whole_path() {
+    let full = full_disk(Errno::NOSPC, false);
+    let mut session = full.store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    full.disk.full.set(true);
+    let error = session.claim(&want(1), NOW, &mut claim_all).unwrap_err();
+    let path = full.path("journal/00000001.jsonl").display().to_string();
+    assert!(error.to_string().ends_with(&path), "{error}");
+}

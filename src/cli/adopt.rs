@@ -241,7 +241,7 @@ pub(super) fn print(context: &Context, adopted: &Adopted) -> anyhow::Result<()> 
         "the spool is one of its own now: {held} held, {parked} parked, all as restored; nothing of them is sent before you say so"
     ))?;
     if *held > 0 {
-        out.line("  held:   look with `tickpost list --state held --reason restored`, then `tickpost release --state held --reason restored`, or `cancel`")?;
+        out.line("  held:   first see what the original has sent since the copy was made: each of these may have been sent already. Look with `tickpost list --state held --reason restored`, then `tickpost release --state held --reason restored`, or `cancel`")?;
     }
     if *parked > 0 {
         out.line("  parked: look at the receiver, then `tickpost resolve` each of `tickpost list --state unknown --reason restored`")?;

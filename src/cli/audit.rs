@@ -185,7 +185,7 @@ fn print(context: &Context, audit: &Audit) -> anyhow::Result<()> {
         }
     }
     if !audit.doubled.is_empty() {
-        out.line("no move leaves an item in two places: something else copied or renamed a file. Let no tick run (`tickpost hold --destination DEST`), compare the files, and take the one out of the spool that says less; where only one of them tells of an attempt, that is the one to keep")?;
+        out.line("no move leaves an item in two places: something else copied or renamed a file. `tickpost doctor --repair` keeps the one that knows more, and sets the other aside in corrupt/")?;
     }
     if audit.is_clean() {
         out.line("nothing is missing, and nothing is in two places")?;

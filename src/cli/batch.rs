@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::exit::CliError;
 use super::progress::Progress;
-use super::{Context, whoami};
+use super::{Context, enqueue, whoami};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::intake::{self, By, Full};
@@ -58,6 +58,8 @@ struct Batch<'a> {
     lines: Vec<Line>,
     bytes: usize,
     bad: u64,
+    /// Lines that repeat an item whose file was set aside.
+    aside: u64,
     /// Those of the bad ones that only came at the wrong time.
     busy: u64,
     untold: bool,
@@ -83,6 +85,7 @@ pub(super) fn run(
         lines: Vec::new(),
         bytes: 0,
         bad: 0,
+        aside: 0,
         busy: 0,
         untold: false,
         progress: Progress::start(context.out, None, "lines"),
@@ -243,6 +246,10 @@ impl Batch<'_> {
         for (index, answer) in at.into_iter().zip(answers) {
             told[index] = match answer {
                 Answer::New(id) | Answer::Known(id) => Ok(Some(id)),
+                Answer::Aside(id) => {
+                    self.warn_of_aside(first + index as u64, id)?;
+                    Ok(Some(id))
+                }
                 Answer::Refused(refusal) => Err(refusal.to_string()),
                 Answer::Full(why) => {
                     full.get_or_insert((index, why));
@@ -257,12 +264,28 @@ impl Batch<'_> {
         }
         // Also before an error: whose id is not printed is not accepted.
         self.print(first, &told)?;
-        accepted?;
+        if let Err(error) = accepted {
+            let Some(full) = intake::no_room(self.config, self.store, &error) else {
+                return Err(error.into());
+            };
+            let text = format!("stopped; what got no id is not accepted: {full}");
+            return Err(CliError::Full(Full::new(text)).into());
+        }
         if let Some((index, why)) = full {
             let line = first + index as u64;
             let why = intake::full(self.config, &why);
             let text = format!("stopped at line {line}: {why}");
             return Err(CliError::Full(Full::new(text)).into());
+        }
+        Ok(())
+    }
+
+    fn warn_of_aside(&mut self, line: u64, id: RequestId) -> anyhow::Result<()> {
+        self.aside += 1;
+        if self.aside <= BAD_TOLD_MAX {
+            let why = enqueue::of_aside(self.store, id)?;
+            let text = super::output::plain(&format!("line {line}: {why}"));
+            self.progress.aside(|| self.context.out.warn(&text));
         }
         Ok(())
     }
@@ -309,6 +332,11 @@ impl Batch<'_> {
             self.context.out.warn(
                 "nobody is told of some of these if they do not end well; give `notify`, or [notify] destinations or command in the configuration",
             );
+        }
+        if let Some(more @ 1..) = self.aside.checked_sub(BAD_TOLD_MAX) {
+            self.context.out.warn(&format!(
+                "{more} more lines repeat items that were damaged and set aside: they are not sent"
+            ));
         }
         if self.bad == 0 {
             return Ok(());

@@ -12,7 +12,6 @@ use super::exit::{self, CliError};
 use super::{Context, output, times};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
-use crate::intake;
 use crate::model::event::EventKind;
 use crate::model::ids::DestName;
 use crate::model::state::State;
@@ -230,11 +229,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
     }
     let mut full = None;
     if let Some(config) = &config {
-        let limits = intake::limits(config);
-        let room = store.room(limits.items_max.unwrap_or(0))?;
-        if let (0, Some(why)) = limits.fit(&room) {
-            full = Some(intake::full(config, &why).to_string());
-        }
+        full = super::status::full_of(config, &store)?;
     }
     let known: Vec<DestName> = config
         .iter()

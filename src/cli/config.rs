@@ -2,7 +2,8 @@
 
 use super::Context;
 use super::exit::CliError;
-use crate::config::{ConfigError, NotifyCommand};
+use crate::config::{Config, ConfigError, NotifyCommand};
+use crate::store::disk::{Disk as _, RealDisk};
 use crate::transport::secret::{self, SecretError};
 
 /// Look at the configuration.
@@ -56,6 +57,9 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
             }
         }
     }
+    if let Some(why) = too_much_to_be_free(context, &config) {
+        context.out.warn(&why);
+    }
     if context.out.json {
         let names: Vec<&str> = config
             .destinations
@@ -83,6 +87,17 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
         return Ok(());
     }
     Err(CliError::Config(missing.join("\n")).into())
+}
+
+/// What is wrong with a `min_free` that no file system of this size can have free.
+fn too_much_to_be_free(context: &Context, config: &Config) -> Option<String> {
+    let min_free = config.limits.min_free_bytes;
+    let total = RealDisk.room(&context.root()).ok()?.bytes_total;
+    (min_free > total).then(|| {
+        format!(
+            "[limits] min_free is {min_free} bytes, and the spool's file system has {total} in all: nothing is ever accepted; give less"
+        )
+    })
 }
 
 /// Why a program cannot be run, as far as can be seen. A bare name is not looked for: the tick may

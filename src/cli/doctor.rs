@@ -197,7 +197,7 @@ fn print_json(
 fn next(told: &Told) -> String {
     let next = &told.finding.next;
     if told.repaired {
-        "nothing: it is mended".to_owned()
+        "mended".to_owned()
     } else if told.finding.mendable {
         format!("`tickpost doctor --repair`: {next}")
     } else {

@@ -18,7 +18,7 @@ use crate::model::draft::Draft;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
-use crate::store::file::FileStore;
+use crate::store::file::{Aside, FileStore};
 use crate::store::{Answer, BodyError, NewBody, Store, StoreError};
 use crate::users;
 
@@ -181,7 +181,9 @@ fn one(
         CliError::Data(refused.to_string())
     })?;
     let mut answers = Vec::new();
-    store.accept_all(vec![offer], &intake::limits(config), &mut answers)?;
+    store
+        .accept_all(vec![offer], &intake::limits(config), &mut answers)
+        .map_err(|error| not_accepted(config, store, error))?;
     let mut is_known = false;
     let id = match answers.into_iter().next() {
         Some(Answer::New(id)) => {
@@ -197,6 +199,11 @@ fn one(
             tell_of_known(context, store, id)?;
             id
         }
+        Some(Answer::Aside(id)) => {
+            is_known = true;
+            context.out.warn(&of_aside(store, id)?);
+            id
+        }
         Some(Answer::Refused(refusal)) => return Err(CliError::Data(refusal.to_string()).into()),
         Some(Answer::Full(full)) => return Err(CliError::Full(intake::full(config, &full)).into()),
         Some(Answer::Busy | Answer::Open) | None => {
@@ -210,6 +217,14 @@ fn one(
         (true, true) => context.out.json(&json!({"request_id": id, "known": true})),
     }?;
     Ok(id)
+}
+
+/// An error of accepting: on a full disk nothing was accepted, and that is what is said.
+fn not_accepted(config: &Config, store: &FileStore, error: StoreError) -> anyhow::Error {
+    match intake::no_room(config, store, &error) {
+        Some(full) => CliError::Full(full).into(),
+        None => error.into(),
+    }
 }
 
 /// A repeat accepts nothing new. Whoever repeats in the hope that it goes this time must hear
@@ -230,6 +245,27 @@ fn tell_of_known(context: &Context, store: &FileStore, id: RequestId) -> anyhow:
         Some((State::Pending | State::Confirmed, _)) | None => {}
     }
     Ok(())
+}
+
+/// What whoever repeats an item has to know whose file was set aside.
+pub(super) fn of_aside(store: &FileStore, id: RequestId) -> anyhow::Result<String> {
+    let aside = store.set_aside(&id.to_string(), 1)?.pop();
+    let what = match aside {
+        Some(Aside {
+            name,
+            is_there: true,
+            ..
+        }) => {
+            format!("its file was damaged and set aside as corrupt/{name}")
+        }
+        Some(Aside { name, .. }) => format!(
+            "its file was damaged, set aside, and removed by somebody; corrupt/{name}.why.json says why"
+        ),
+        None => "its file was damaged and set aside".to_owned(),
+    };
+    Ok(format!(
+        "{id} was accepted before, and {what}: it is not sent, and a repeat does not send it either; to send it again, give it a new key or id"
+    ))
 }
 
 /// The state of an item, and why.
@@ -313,7 +349,7 @@ fn body(
             return Err(CliError::Input { path, source }.into());
         }
         Err(BodyError::TooLarge) => return Err(CliError::Data(intake::too_large(config)).into()),
-        Err(BodyError::Store(error)) => return Err(error.into()),
+        Err(BodyError::Store(error)) => return Err(not_accepted(config, store, error)),
     };
     let method = item.method.as_deref().unwrap_or("POST");
     let is_empty = bytes.is_empty() && body.is_none();

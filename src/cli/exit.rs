@@ -1,6 +1,8 @@
 //! Error → exit code and hint, in one place.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
@@ -187,8 +189,8 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             74,
             "what was being written is perhaps there: look with `tickpost list` before you repeat it",
         ),
-        StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            (77, "the spool's owner must be able to write it")
+        StoreError::Io { path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            return (77, Some(access_words(path)));
         }
         StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound => (
             74,
@@ -208,6 +210,26 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
     (code, Some(hint.to_owned()))
 }
 
+/// What to do where the spool's owner may not do something: the right that is missing is that of
+/// the path, or of the directory that it is in, or would be.
+fn access_words(path: &Path) -> String {
+    let lacks = |at: &Path| {
+        let meta = std::fs::symlink_metadata(at).ok()?;
+        let wanted = if meta.is_dir() { 0o700 } else { 0o600 };
+        (!meta.is_symlink() && meta.permissions().mode() & wanted != wanted).then(|| meta.is_dir())
+    };
+    let mut way = path.ancestors();
+    let lacking = way.find_map(|at| Some((at, lacks(at)?)));
+    let what = "the spool's owner must be able to read and write it";
+    match lacking {
+        Some((at, is_dir)) => {
+            let right = if is_dir { "u+rwx" } else { "u+rw" };
+            format!("{what}: `chmod {right} '{}'`", at.display())
+        }
+        None => what.to_owned(),
+    }
+}
+
 fn is_full(source: &std::io::Error) -> bool {
     [ErrorKind::StorageFull, ErrorKind::QuotaExceeded].contains(&source.kind())
 }
@@ -216,4 +238,34 @@ fn is_full(source: &std::io::Error) -> bool {
 #[must_use]
 pub(super) fn code(code: u8) -> ExitCode {
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use std::fs::{self, Permissions};
+
+    use super::*;
+
+    #[test]
+    fn the_right_that_is_missing_is_named_with_the_command_that_gives_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("journal");
+        let file = journal.join("00000001.jsonl");
+        fs::create_dir(&journal).unwrap();
+        let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+        let words = |path: &Path| access_words(path);
+        assert!(!words(&file).contains("chmod"), "{}", words(&file));
+        for lacking in [0, 0o500] {
+            mode(&journal, lacking).unwrap();
+            let want = format!("`chmod u+rwx '{}'`", journal.display());
+            assert!(words(&file).ends_with(&want), "{}", words(&file));
+            assert!(words(&journal).ends_with(&want), "{}", words(&journal));
+        }
+        mode(&journal, 0o700).unwrap();
+        fs::write(&file, "").unwrap();
+        mode(&file, 0o400).unwrap();
+        let want = format!("`chmod u+rw '{}'`", file.display());
+        assert!(words(&file).ends_with(&want), "{}", words(&file));
+    }
 }

@@ -116,7 +116,8 @@ pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()
         let file = root.join(&found.place).display().to_string();
         let item = item.map_err(|damage| {
             CliError::Data(format!(
-                "{file} cannot be read: {damage}; the next tick sets it aside"
+                "{file} cannot be read: {damage}; {}",
+                select::after(&damage)
             ))
         })?;
         let memory = store.memory(&item.envelope.destination)?;

@@ -46,7 +46,7 @@ use crate::users;
     name = "tickpost",
     version,
     after_help = "Exit codes: 0 done, 1 not all of it, 2 usage, 65 bad data, 66 no such item or file, \
-                  70 a bug, 73 no spool, 74 input/output error, 75 busy or timed out, 77 permission, \
+                  70 a bug, 73 no spool, 74 input/output error, 75 busy, full or timed out, 77 permission, \
                   78 configuration.\n\nExample:\n  echo '{\"amount\":5}' | tickpost enqueue billing --path /v1/charges\n  tickpost tick"
 )]
 struct Arguments {

@@ -8,12 +8,12 @@ use super::exit::CliError;
 use super::times;
 use crate::clock::{Clock as _, SystemClock};
 use crate::model::ids::RequestId;
-use crate::model::item::Item;
+use crate::model::item::{Damage, Item};
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 use crate::model::tombstone::Tombstone;
-use crate::store::file::FileStore;
+use crate::store::file::{Aside, FileStore};
 use crate::store::{Found, Scope, Store, StoreError};
 use crate::view::item::Row;
 
@@ -126,8 +126,9 @@ impl Filters {
                 Some(Ok(item)) => item,
                 Some(Err(damage)) => {
                     context.out.warn(&format!(
-                        "{} cannot be read: {damage}; the next tick deals with it",
-                        found.place
+                        "{} cannot be read: {damage}; {}",
+                        found.place,
+                        after(&damage)
                     ));
                     return Ok(());
                 }
@@ -179,6 +180,26 @@ impl Filters {
                     })
             })
             .collect()
+    }
+}
+
+/// What comes of an item that cannot be read.
+pub(super) fn after(damage: &Damage) -> &'static str {
+    match damage {
+        Damage::Unreadable(_) => {
+            "ticks leave it as it is, and it waits: make it readable for the spool's owner"
+        }
+        Damage::Newer(_) => "ticks leave it as it is: use the newer tickpost that wrote it",
+        Damage::Empty
+        | Damage::Cut
+        | Damage::Envelope(_)
+        | Damage::Misplaced { .. }
+        | Damage::NotAccepted
+        | Damage::EnvelopeHash
+        | Damage::BodyHash
+        | Damage::BodyFile
+        | Damage::Line(_)
+        | Damage::Middle(_) => "the next tick that meets it sets it aside in corrupt/",
     }
 }
 
@@ -235,21 +256,57 @@ fn pruned_words(tombstone: &Tombstone) -> String {
     )
 }
 
+/// What is to be said to somebody who wants an item whose file was set aside.
+fn aside_words(aside: &Aside) -> String {
+    let Aside { id, name, .. } = aside;
+    let mut parts = aside.from.as_deref().unwrap_or_default().split('/');
+    let was = match (parts.next().and_then(State::parse), parts.next()) {
+        (Some(state), Some(destination)) => format!("was {state} for `{destination}`, and "),
+        _ => String::new(),
+    };
+    let at = aside
+        .at
+        .map_or_else(String::new, |at| format!(" on {}", times::local(at)));
+    let why = aside
+        .why
+        .as_ref()
+        .map_or_else(String::new, |why| format!(": {why}"));
+    format!(
+        "item `{id}` {was}is not sent any more: its file was damaged, and set aside{at} as corrupt/{name}{}{why} (corrupt/{name}.why.json); to send it again, enqueue it with a new key or id",
+        if aside.is_there {
+            ""
+        } else {
+            ", which is removed"
+        },
+    )
+}
+
 /// Finds an item, or what is kept of a pruned one, by its id or by the beginning of it.
 pub(super) fn locate(store: &FileStore, text: &str) -> anyhow::Result<Located> {
     // Other programs print the same id in capitals.
     let text = text.to_ascii_lowercase();
     let text = text.as_str();
-    let missing = || {
-        // An id that was ever printed can be asked for, also when its file is no item any more.
-        let aside = std::fs::symlink_metadata(store.root().join(format!("corrupt/{text}.jsonl")));
-        CliError::NoInput(if aside.is_ok() {
-            format!(
-                "item `{text}` cannot be read any more: its file was set aside as corrupt/{text}.jsonl, and corrupt/{text}.jsonl.why.json says why"
-            )
-        } else {
-            format!("there is no item `{text}` in this spool")
-        })
+    // An id that was ever printed can be asked for, also when its file is no item any more.
+    let missing = || -> anyhow::Error {
+        let mut aside = match store.set_aside(text, NAMED_MAX + 1) {
+            Ok(aside) => aside,
+            Err(error) => return error.into(),
+        };
+        match (aside.len(), aside.pop()) {
+            (1, Some(aside)) => CliError::NoInput(aside_words(&aside)).into(),
+            (0, _) | (_, None) => {
+                CliError::NoInput(format!("there is no item `{text}` in this spool")).into()
+            }
+            (n, Some(last)) => {
+                aside.push(last);
+                let count = if n > NAMED_MAX {
+                    "many".to_owned()
+                } else {
+                    n.to_string()
+                };
+                several(text, &count, aside.iter().map(|aside| aside.id).collect())
+            }
+        }
     };
     if let Ok(id) = text.parse::<RequestId>() {
         if let Some(found) = store.find(id)? {
@@ -257,7 +314,7 @@ pub(super) fn locate(store: &FileStore, text: &str) -> anyhow::Result<Located> {
         }
         return Ok(match store.tombstone(id)? {
             Some(tombstone) => Located::Pruned(Box::new(tombstone)),
-            None => return Err(missing().into()),
+            None => return Err(missing()),
         });
     }
     let is_prefix = !text.is_empty()
@@ -283,19 +340,16 @@ pub(super) fn locate(store: &FileStore, text: &str) -> anyhow::Result<Located> {
         0 => {
             let mut pruned = store.tombstones(text, NAMED_MAX + 1)?;
             match pruned.len() {
-                0 => Err(missing().into()),
+                0 => Err(missing()),
                 1 => pruned
                     .pop()
                     .map(|tombstone| Located::Pruned(Box::new(tombstone)))
-                    .ok_or_else(|| missing().into()),
+                    .ok_or_else(missing),
                 n if n > NAMED_MAX => Err(several(text, "many", ids_of(&pruned))),
                 n => Err(several(text, &n.to_string(), ids_of(&pruned))),
             }
         }
-        1 => hits
-            .pop()
-            .map(Located::Found)
-            .ok_or_else(|| missing().into()),
+        1 => hits.pop().map(Located::Found).ok_or_else(missing),
         n => {
             let ids = hits.iter().map(|hit| hit.id).collect();
             Err(several(text, &n.to_string(), ids))

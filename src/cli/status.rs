@@ -5,8 +5,12 @@ use super::output::{self, style_of};
 use super::table::{Cell, Column, Table};
 use super::{Context, times};
 use crate::clock::{Clock as _, SystemClock};
+use crate::config::Config;
+use crate::intake;
 use crate::model::ids::DestName;
 use crate::model::state::State;
+use crate::store::file::FileStore;
+use crate::store::{Store as _, StoreError};
 use crate::view::status::{Status, look};
 
 /// The table.
@@ -55,10 +59,24 @@ pub(super) fn run(context: &Context, arguments: &StatusArgs) -> anyhow::Result<(
     if context.out.json {
         return context.out.json(&status);
     }
-    print_status(context, &status)
+    let mut full = None;
+    if let Some(config) = &config {
+        full = full_of(config, &store)?;
+    }
+    print_status(context, &status, full.as_deref())
 }
 
-fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
+/// Why nothing is accepted now, if nothing is.
+pub(super) fn full_of(config: &Config, store: &FileStore) -> Result<Option<String>, StoreError> {
+    let limits = intake::limits(config);
+    let room = store.room(limits.items_max.unwrap_or(0))?;
+    Ok(match limits.fit(&room) {
+        (0, Some(why)) => Some(intake::full(config, &why).to_string()),
+        _ => None,
+    })
+}
+
+fn print_status(context: &Context, status: &Status, full: Option<&str>) -> anyhow::Result<()> {
     let out = context.out;
     out.line(&format!("spool {}", status.spool))?;
     let mut table = Table::new(&COUNTS);
@@ -91,6 +109,9 @@ fn print_status(context: &Context, status: &Status) -> anyhow::Result<()> {
     out.table(&table)?;
     for note in destination_notes(status) {
         out.line(&output::plain(&note))?;
+    }
+    if let Some(full) = full {
+        out.line(full)?;
     }
     if let Some(seconds) = status.oldest_pending_s {
         out.line(&format!(
@@ -179,9 +200,14 @@ fn destination_notes(status: &Status) -> Vec<String> {
             ));
         }
         if !own.configured {
-            notes.push(format!(
-                "{name}: not configured; its items stay where they are"
-            ));
+            let waits = [State::Pending, State::Unknown, State::Held];
+            let any = |state| own.states.get(state).is_some_and(|items| *items > 0);
+            let what = if waits.iter().any(any) {
+                "its items stay where they are"
+            } else {
+                "nothing waits for it"
+            };
+            notes.push(format!("{name}: not configured; {what}"));
         }
     }
     notes

@@ -65,6 +65,9 @@ impl Tick<'_, '_> {
 
     /// Items of a destination that is not configured stay; somebody is told once.
     pub(super) fn unconfigured(&mut self, name: &DestName) -> Result<(), StoreError> {
+        if !self.session.has_waiting(name)? {
+            return Ok(());
+        }
         self.report.warnings.push(format!(
             "destination `{name}` is not configured; its items stay where they are"
         ));

@@ -357,7 +357,20 @@ impl Group {
             (About::Unconfigured, 1) => "waits for a destination that is not configured",
             (About::Unconfigured, _) => "wait for a destination that is not configured",
         };
+        let reason = self.first.reason.as_str();
+        let verb = match (about, reason) {
+            (About::Held | About::Failed | About::Parked, "operator") => {
+                format!("{verb} by a person (operator).")
+            }
+            // Its word stands in the place of a reason that nobody has given.
+            (About::Held | About::Failed | About::Parked, _) if reason == about.word() => {
+                format!("{verb}, and no reason was given.")
+            }
+            (About::Corrupt, _) if reason == about.word() => format!("{verb}."),
+            _ => format!("{verb}: {reason}."),
+        };
         let why = match about {
+            _ if reason == "operator" => String::new(),
             // What happened has been said, and better than by a reason made for answers.
             About::Suspended | About::Unconfigured => String::new(),
             About::Held | About::Failed | About::Parked | About::Corrupt => {
@@ -366,9 +379,8 @@ impl Group {
             }
         };
         format!(
-            "{what} to {} {verb}: {}.{why} {} First: {}",
+            "{what} to {} {verb}{why} {} First: {}",
             destinations.join(", "),
-            self.first.reason,
             about.advice(),
             self.first.subject,
         )

@@ -176,6 +176,19 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether there was no room, of the disk or of a quota, and nothing of what was under way is
+    /// accepted: not so once the places of items are being synced.
+    #[must_use]
+    pub fn is_no_room(&self) -> bool {
+        let Self::Io { op, source, .. } = self else {
+            return false;
+        };
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        full.contains(&source.kind()) && *op != "sync directory"
+    }
+}
+
 /// An item to be accepted.
 #[derive(Debug)]
 pub struct Offer {
@@ -241,6 +254,9 @@ pub enum Answer {
     New(RequestId),
     /// It was accepted before, under this id. Nothing new was accepted.
     Known(RequestId),
+    /// It was accepted before, under this id, and its file was damaged and has been set aside:
+    /// nothing is sent of it any more. Nothing new was accepted.
+    Aside(RequestId),
     /// It is not accepted.
     Refused(Refusal),
     /// There is no room for it.
@@ -306,6 +322,23 @@ pub enum Refusal {
         /// The key.
         key: String,
         /// Whose it is.
+        id: RequestId,
+    },
+    /// Its key belongs to an item with another request, whose file has been set aside.
+    #[error("the key `{}` belongs to item {id}, which had another method, path, query or body, compared byte for byte, and whose file was damaged and set aside; `tickpost show {id}` says where to; give another key", key.escape_debug())]
+    KeyAside {
+        /// The key.
+        key: String,
+        /// Whose it is.
+        id: RequestId,
+    },
+    /// Its id belongs to an item whose file has been set aside, and that was another one as far as
+    /// is known.
+    #[error(
+        "item {id} was there, and its file was damaged and set aside; `tickpost show {id}` says where to; give another id, or none"
+    )]
+    IdAside {
+        /// The id.
         id: RequestId,
     },
     /// Its id belongs to another item.
@@ -378,7 +411,7 @@ pub struct Counts {
     pub oldest_pending: Option<UnixMs>,
     /// What was found in the spool that does not belong there, in words.
     pub foreign: Vec<String>,
-    /// Directories that cannot be read, with the cause.
+    /// Items and directories that cannot be read, with the cause.
     pub unreadable: Vec<String>,
 }
 
@@ -488,9 +521,14 @@ pub trait Store {
         self.accept_all(vec![offer], &Limits::NONE, &mut answers)?;
         match answers.first() {
             Some(Answer::New(_) | Answer::Known(_)) => Ok(()),
-            Some(Answer::Refused(_) | Answer::Full(_) | Answer::Busy | Answer::Open) | None => {
-                Err(StoreError::Exists { id })
-            }
+            Some(
+                Answer::Aside(_)
+                | Answer::Refused(_)
+                | Answer::Full(_)
+                | Answer::Busy
+                | Answer::Open,
+            )
+            | None => Err(StoreError::Exists { id }),
         }
     }
 
@@ -859,6 +897,16 @@ pub trait Session {
     ///
     /// The first [`StoreError`] met.
     fn destinations(&mut self) -> Result<Vec<DestName>, StoreError>;
+
+    /// Whether anything of a destination is pending, unknown or held. What [`Self::destinations`]
+    /// names may have nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn has_waiting(&mut self, _destination: &DestName) -> Result<bool, StoreError> {
+        Ok(true)
+    }
 
     /// Claims the next due items, by due minute and within it by id, and makes the claims
     /// durable. `decide` is asked about each item; it may be asked about one it has seen.

@@ -132,6 +132,9 @@ pub fn next(found: &Found, item: &Item, standing: &Standing, outlook: &Outlook<'
                     time(due)
                 )
             }
+            None if standing.reason.as_ref() == Some(&Reason::RESTORED) => format!(
+                "first see what the original has sent since the copy was made: this may have been sent already. If not, `tickpost release {id}` sends it; `tickpost cancel {id}` gives it up"
+            ),
             None => format!(
                 "when the cause is mended, `tickpost release {id}` sends it; `tickpost cancel {id}` gives it up"
             ),

@@ -34,7 +34,7 @@ pub struct Status {
     pub destinations: BTreeMap<String, DestinationStatus>,
     /// What does not belong into the spool.
     pub foreign: Vec<String>,
-    /// Directories that cannot be read, with the cause.
+    /// Items and directories that cannot be read, with the cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
     /// The last tick's line.

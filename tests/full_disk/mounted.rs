@@ -295,15 +295,39 @@ fn what_does_not_fit_is_not_accepted_and_leaves_nothing() {
         bench.run(&["tick"]).ok();
         small.fill(of);
         let before = bench.files("");
-        for more in [&["--data", "x"][..], &["--data", "x", "--key", "k"]] {
-            let mut words = vec!["enqueue", "shop"];
-            words.extend(more);
-            let ran = bench.run(&words);
-            assert!([Some(74), Some(75)].contains(&ran.code), "{what}: {ran:#?}");
-            assert_eq!(ran.stdout, "", "{what}");
+        let large = "x".repeat(200_000);
+        for min_free in ["1B", "16MiB"] {
+            let general = format!("[limits]\nmin_free = \"{min_free}\"\n");
+            let configured = format!("{general}[destination.shop]\nbase_url = \"{nowhere}\"\n");
+            let file = bench.file("other.toml", configured);
+            let words = ["--config", &file, "enqueue"];
+            for more in [
+                &["shop", "--data", "x"][..],
+                &["shop", "--data", "x", "--key", "k"],
+                &[
+                    "shop",
+                    "--data",
+                    "x",
+                    "--request-id",
+                    "3f0c8a52-3b0f-4b6e-9d5e-0c1f3a2b4c5d",
+                ],
+            ] {
+                let ran = bench.run(&[&words, more].concat());
+                ran.code(75).says("until there is room").prints_nothing();
+            }
+            let call = || bench.call(&[&words[..], &["shop", "--file", "-"]].concat());
+            let ran = call().stdin(large.clone()).run();
+            ran.code(75).says("until there is room").prints_nothing();
+            let line = "{\"destination\":\"shop\",\"request\":{},\"key\":\"b\"}\n";
+            let call = || bench.call(&[&words[..], &["--batch"]].concat());
+            let ran = call().stdin(line).run();
+            assert_eq!(ran.stdout.trim(), "", "{what}");
+            ran.code(75).says("until there is room");
         }
         assert_eq!(bench.files(""), before, "{what}");
-        bench.run(&["status"]).ok();
+        let ran = bench.run(&["status"]).ok();
+        let says_so = ran.stdout.contains("nothing more is accepted");
+        assert!(says_so || of == Of::Bytes, "{what}: {}", ran.stdout);
         bench.run(&["list"]).ok();
         small.free();
     });

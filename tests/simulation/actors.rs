@@ -196,7 +196,9 @@ fn enqueue(world: &Rc<World>, rng: &mut Rng, items: u64) {
     let accepted = store.accept_all(offers, &intake::limits(&world.config), &mut answers);
     for (wish, answer) in wishes.iter().zip(&answers) {
         match answer {
-            Answer::New(id) | Answer::Known(id) => acknowledge(world, wish, *id, answer),
+            Answer::New(id) | Answer::Known(id) | Answer::Aside(id) => {
+                acknowledge(world, wish, *id, answer);
+            }
             Answer::Refused(why) => {
                 judge::refused(world, &wish.name, wish.own_id, &why.to_string());
             }
@@ -229,7 +231,7 @@ pub(crate) fn accept_keyed(world: &World) -> Option<RequestId> {
     let accepted = store.accept_all(vec![offer], &Limits::NONE, &mut answers);
     world.say(|| format!("{answers:?} {accepted:?}"));
     match answers.first()? {
-        Answer::New(id) | Answer::Known(id) => Some(*id),
+        Answer::New(id) | Answer::Known(id) | Answer::Aside(id) => Some(*id),
         Answer::Refused(_) | Answer::Full(_) | Answer::Busy | Answer::Open => None,
     }
 }

@@ -118,7 +118,7 @@ pub(super) struct Values {
     pub(super) incoming_age: u64,
     /// Addresses of notices, with what did not reach them.
     pub(super) untold: Vec<(String, u64)>,
-    /// Directories that cannot be read, with the cause.
+    /// Items and directories that cannot be read, with the cause.
     pub(super) unreadable: Vec<String>,
     /// Why no tick can run.
     pub(super) no_tick: Option<String>,
@@ -240,7 +240,12 @@ fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static
         ),
     );
     if !values.unreadable.is_empty() {
-        note(Level::Warning, "unreadable", some(&values.unreadable));
+        let n = values.unreadable.len();
+        note(
+            Level::Warning,
+            "unreadable",
+            format!("{n} cannot be read: {}", some(&values.unreadable)),
+        );
     }
     let untold = untold(values);
     let names: Vec<String> = values.untold.iter().map(|(name, _)| name.clone()).collect();

@@ -60,6 +60,39 @@ fn every_text_says_what_to_do_next_and_none_tells_to_repeat_what_may_have_been_d
 }
 
 #[test]
+fn where_there_is_no_reason_none_is_made_up() {
+    let rows = [
+        (
+            About::Held,
+            "held",
+            "is held, and no reason was given. Nothing",
+        ),
+        (
+            About::Held,
+            "operator",
+            "is held by a person (operator). Nothing",
+        ),
+        (
+            About::Failed,
+            "failed",
+            "failed, and no reason was given. Nothing",
+        ),
+        (
+            About::Corrupt,
+            "corrupt",
+            "was set aside as unreadable. Nothing",
+        ),
+        (About::Held, "rate_limited", "is held: rate_limited. "),
+    ];
+    for (about, reason, want) in rows {
+        let mut merged = Merged::default();
+        merged.add(&notice(about, reason, 1));
+        let text = merged.0[0].text();
+        assert!(text.contains(want), "{text}");
+    }
+}
+
+#[test]
 fn the_form_is_the_addresses_and_the_json_holds_the_text() {
     let mut merged = Merged::default();
     merged.add(&notice(About::Parked, "interrupted", 1));
@@ -293,7 +326,7 @@ fn a_merged_notice_counts_all_and_names_the_first_hundred() {
 fn the_text_names_a_few_destinations() {
     let to = |count: u128| {
         let text = group(About::Held, count).text();
-        let (head, _) = text.split_once(": operator").unwrap();
+        let (head, _) = text.split_once(" by a person").unwrap();
         head.to_owned()
     };
     assert_eq!(to(1), "1 item to d0 is held");

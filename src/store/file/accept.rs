@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::{Answer, Limits, NewBodyAt, Offer, Refusal, Store as _, StoreError};
+use super::census::Where;
 use super::journal::io_error;
 use super::keys::{self, Owned, Reservation, disown, known_item, own, remove, rewrite};
 use super::layout::Place;
@@ -266,13 +267,13 @@ fn within(
 /// their names were. What has been moved since is durable by the journal.
 fn sync_known(
     store: &FileStore,
-    present: &HashMap<RequestId, Option<String>>,
+    present: &HashMap<RequestId, Where>,
     decided: &[(Member, Answer)],
 ) -> Result<(), StoreError> {
     let mut dirs = BTreeSet::new();
     for (_, answer) in decided {
         if let Answer::Known(id) = answer {
-            dirs.extend(present.get(id).and_then(Option::as_ref));
+            dirs.extend(present.get(id).and_then(Where::dir));
         }
     }
     for dir in dirs {
@@ -293,7 +294,7 @@ fn is_pruned(store: &FileStore, id: RequestId) -> Result<bool, StoreError> {
 fn decide(
     store: &FileStore,
     member: &mut Member,
-    present: &HashMap<RequestId, Option<String>>,
+    present: &HashMap<RequestId, Where>,
     pruned: &HashSet<RequestId>,
 ) -> Result<Option<Answer>, StoreError> {
     let own_id = member.offer.own_id;
@@ -312,13 +313,14 @@ fn decide(
                 if present.contains_key(&known.request_id)
                     && !is_another(store, known, envelope)? =>
             {
-                return Ok(Some(if known.request_sha256 == request {
-                    Answer::Known(known.request_id)
-                } else {
-                    Answer::Refused(Refusal::KeyTaken {
-                        key: envelope.key.clone().unwrap_or_default(),
-                        id: known.request_id,
-                    })
+                let id = known.request_id;
+                let is_aside = present.get(&id) == Some(&Where::Aside);
+                let key = envelope.key.clone().unwrap_or_default();
+                return Ok(Some(match (known.request_sha256 == request, is_aside) {
+                    (true, false) => Answer::Known(id),
+                    (true, true) => Answer::Aside(id),
+                    (false, false) => Answer::Refused(Refusal::KeyTaken { key, id }),
+                    (false, true) => Answer::Refused(Refusal::KeyAside { key, id }),
                 }));
             }
             // Whoever reserved it died before the item was there: it is completed.
@@ -357,11 +359,20 @@ fn decide(
             ..mine.clone()
         }),
     };
+    let is_aside = present.get(&id) == Some(&Where::Aside);
     if known == mine {
-        return Ok(Some(Answer::Known(id)));
+        return Ok(Some(if is_aside {
+            Answer::Aside(id)
+        } else {
+            Answer::Known(id)
+        }));
     }
     disown_fresh(store, member)?;
-    Ok(Some(Answer::Refused(Refusal::IdTaken { id })))
+    Ok(Some(Answer::Refused(if is_aside {
+        Refusal::IdAside { id }
+    } else {
+        Refusal::IdTaken { id }
+    })))
 }
 
 /// Whether an id that a key names was given to another request since: it was a caller's own, and

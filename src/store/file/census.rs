@@ -14,14 +14,34 @@ use crate::model::state::State;
 /// How often items are looked for that move meanwhile.
 const LOOKS_MAX: u32 = 100;
 
-/// Which of the ids are anywhere in the spool, `corrupt/` included, and for those in a state in
-/// which directory. What it says is certain, also
+/// Where an id is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Where {
+    /// In a state, in this directory.
+    In(String),
+    /// Only in `corrupt/`, if only by the reason beside its file.
+    Aside,
+    /// On its way, by the journal.
+    Moving,
+}
+
+impl Where {
+    /// The directory of an item that is in a state.
+    pub(super) fn dir(&self) -> Option<&String> {
+        match self {
+            Self::In(dir) => Some(dir),
+            Self::Aside | Self::Moving => None,
+        }
+    }
+}
+
+/// Which of the ids are anywhere in the spool, `corrupt/` included. What it says is certain, also
 /// while items move: of a move there is a record before it is done, and a journal that comes or
 /// goes is noticed.
 pub(super) fn present(
     store: &FileStore,
     asked: &BTreeSet<RequestId>,
-) -> Result<HashMap<RequestId, Option<String>>, StoreError> {
+) -> Result<HashMap<RequestId, Where>, StoreError> {
     let mut found = HashMap::new();
     for _ in 0..LOOKS_MAX {
         if found.len() == asked.len() {
@@ -37,11 +57,11 @@ pub(super) fn present(
             // A refused drop has the name that its producer chose, which may be any id's.
             let id = name.to_str().and_then(set_aside_id);
             if let Some(id) = id.filter(|id| asked.contains(id)) {
-                found.entry(id).or_insert(None);
+                found.entry(id).or_insert(Where::Aside);
             }
         })?;
         for id in overlay(store)?.ids().filter(|id| asked.contains(id)) {
-            found.entry(id).or_insert(None);
+            found.entry(id).or_insert(Where::Moving);
         }
         let after = stir(store)?;
         if before.journal == after.journal && before.lock == after.lock {
@@ -59,7 +79,7 @@ fn look_for(
     state: State,
     destination: &str,
     asked: &BTreeSet<RequestId>,
-    found: &mut HashMap<RequestId, Option<String>>,
+    found: &mut HashMap<RequestId, Where>,
 ) -> Result<(), StoreError> {
     let mut slots = Vec::new();
     let root = slot_dir(state, destination, Slot::Root);
@@ -70,7 +90,7 @@ fn look_for(
             Kind::File => {
                 let id = layout::parse_name(name).map(|(id, _)| id);
                 if let Some(id) = id.filter(|id| asked.contains(id)) {
-                    found.insert(id, Some(root.clone()));
+                    found.insert(id, Where::In(root.clone()));
                 }
             }
             Kind::Other => {}
@@ -84,8 +104,9 @@ fn look_for(
                 slot,
                 id: *id,
             };
-            if !found.contains_key(id) && store.disk.stat(&store.path(&place.path())).is_ok() {
-                found.insert(*id, Some(place.dir()));
+            let is_known = found.get(id).is_some_and(|at| at.dir().is_some());
+            if !is_known && store.disk.stat(&store.path(&place.path())).is_ok() {
+                found.insert(*id, Where::In(place.dir()));
             }
         }
     }

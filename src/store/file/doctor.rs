@@ -124,6 +124,7 @@ pub(super) fn look(
         ids: Vec::new(),
         keyed: Vec::new(),
         flagged: HashSet::new(),
+        unread: HashSet::new(),
         mismatched: Vec::new(),
         waiting: BTreeMap::new(),
         reserved: HashSet::new(),
@@ -152,6 +153,8 @@ struct Look<'a> {
     keyed: Vec<(RequestId, u64)>,
     /// Names in `keys/` of which something was said already.
     flagged: HashSet<String>,
+    /// Items whose file could not be read: nobody knows which names are theirs.
+    unread: HashSet<RequestId>,
     /// Names in `keys/` that name another item than the one that has the key.
     mismatched: Vec<items::Mismatch>,
     /// Waiting items by destination: where the first lies, and how many.

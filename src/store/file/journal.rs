@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,7 @@ pub struct MoveRecord {
 pub struct Journal {
     log: Box<dyn Log>,
     name: String,
+    path: PathBuf,
     bytes: u64,
     bytes_synced: u64,
 }
@@ -122,6 +123,7 @@ impl Journal {
         Ok(Self {
             log,
             name,
+            path,
             bytes: 0,
             bytes_synced: 0,
         })
@@ -137,7 +139,7 @@ impl Journal {
         let line = encode(record)?;
         self.log
             .append(&line)
-            .map_err(|source| io_error("append to", Path::new(&self.name), source))?;
+            .map_err(|source| io_error("append to", &self.path, source))?;
         self.bytes += line.len() as u64;
         Ok(())
     }
@@ -151,7 +153,7 @@ impl Journal {
         if self.bytes > self.bytes_synced {
             self.log
                 .sync()
-                .map_err(|source| io_error("sync", Path::new(&self.name), source))?;
+                .map_err(|source| io_error("sync", &self.path, source))?;
             self.bytes_synced = self.bytes;
         }
         Ok(())
@@ -165,7 +167,7 @@ impl Journal {
     pub fn reserve(&mut self, bytes: u64) -> Result<(), StoreError> {
         self.log
             .reserve(bytes)
-            .map_err(|source| io_error("reserve space in", Path::new(&self.name), source))
+            .map_err(|source| io_error("reserve space in", &self.path, source))
     }
 
     /// The length so far, in bytes.

@@ -66,6 +66,32 @@ fn each(
     })
 }
 
+/// The name of the log of ticks with the latest day.
+pub(super) fn newest_ticks(store: &FileStore) -> Result<Option<String>, StoreError> {
+    let mut newest: Option<String> = None;
+    store.list("log", &mut |name, kind| {
+        let name = name.to_str().unwrap_or_default();
+        if kind == Kind::File
+            && name.starts_with("ticks-")
+            && name.strip_suffix(".jsonl").is_some()
+            && newest.as_deref().is_none_or(|known| known < name)
+        {
+            newest = Some(name.to_owned());
+        }
+    })?;
+    Ok(newest)
+}
+
+/// Where the line of a tick goes that ends now, relative to the spool: the log of the day.
+///
+/// If a clock that stood wrong left one of a later day, the line goes there: the last line of the
+/// newest log stays the last tick's, or every tick until that day would take its clock for wrong.
+pub(super) fn tick_log(store: &FileStore, now: UnixMs) -> Result<String, StoreError> {
+    let today = format!("ticks-{}.jsonl", now.day_name());
+    let name = newest_ticks(store)?.map_or(today.clone(), |newest| newest.max(today));
+    Ok(format!("log/{name}"))
+}
+
 /// Reads a log part by part, whole lines at a time.
 pub(super) struct LineReader {
     relative: String,

@@ -18,6 +18,7 @@
 //! No clock, no choice of state. The caller decides; this makes it durable.
 
 mod accept;
+mod aside;
 mod audit;
 mod census;
 mod clock;
@@ -43,6 +44,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+pub use self::aside::Aside;
 use self::clock::ClockFile;
 use self::journal::io_error;
 use super::checkup::{Checkup, Finding};
@@ -370,10 +372,14 @@ impl FileStore {
         let target = self.path(relative);
         let name = relative.replace('/', "_");
         let temporary = self.temporary(&name, |path| self.disk.create(path, bytes, None))?;
-        self.disk.replace(&temporary, &target).map_err(|source| {
+        let (dir, _) = relative.rsplit_once('/').unwrap_or_default();
+        let replaced = self.with_dir(dir, || {
+            let replaced = self.disk.replace(&temporary, &target);
+            replaced.map_err(|source| io_error("rename", &target, source))
+        });
+        replaced.inspect_err(|_| {
             // If it stays, it is removed after a day.
             drop(self.disk.unlink(&temporary));
-            io_error("rename", &target, source)
         })
     }
 
@@ -454,9 +460,28 @@ impl FileStore {
     fn temporary(
         &self,
         name: &str,
-        make: impl FnMut(&Path) -> io::Result<()>,
+        mut make: impl FnMut(&Path) -> io::Result<()>,
     ) -> Result<PathBuf, StoreError> {
-        make_temporary(&self.root, name, make)
+        self.with_dir("tmp", || make_temporary(&self.root, name, &mut make))
+    }
+
+    /// Does a step that needs a directory of the layout, and once more when that is made which was
+    /// not there: a missing one costs nobody anything.
+    fn with_dir<T>(
+        &self,
+        dir: &str,
+        mut step: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match step() {
+            Err(StoreError::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound
+                    && self.disk.stat(&self.path(dir)).is_err() =>
+            {
+                self.make_dirs(dir)?;
+                step()
+            }
+            other => other,
+        }
     }
 
     /// Makes an item of our own durable.
@@ -623,7 +648,7 @@ impl Store for FileStore {
                 Err(source) => return Err(io_error("remove", &self.path(&relative), source)),
             },
         }
-        self.sync_dir("destinations")
+        self.with_dir("destinations", || self.sync_dir("destinations"))
     }
 
     fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError> {

@@ -9,7 +9,7 @@ use super::super::{Counts, Found, Scope, StoreError};
 use super::journal::{self, Overlay, io_error};
 use super::layout::{self, Place, Slot, slot_dir};
 use super::replay::first_lines;
-use super::{FileStore, ITEM_BYTES_MAX};
+use super::{FileStore, ITEM_BYTES_MAX, logs};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
@@ -19,7 +19,12 @@ use crate::model::time::{UnixMs, id_time};
 enum Met<'a> {
     Item(&'a Place),
     Foreign(&'a str),
+    /// A directory that cannot be read, or an item's place at which no file stands; with the cause.
+    Unreadable(&'a str),
 }
+
+/// Of how many waiting items a count sees whether they can be read at all.
+const LOOKS_MAX: usize = 10_000;
 
 /// Names of the directories in a directory, in order; anything else goes to `foreign`.
 pub(super) fn subdirs(
@@ -83,6 +88,7 @@ fn walk_slot(
     // Entries are handed on after the listing, so that a slow reader holds no directory open.
     let mut places = Vec::new();
     let mut foreign = Vec::new();
+    let mut unreadable = Vec::new();
     let listed = store.list(&dir, &mut |name, kind| {
         let text = name.to_str().unwrap_or_default();
         match kind {
@@ -99,11 +105,16 @@ fn walk_slot(
             },
             Kind::Directory | Kind::Other => foreign.push(format!("{dir}/{}", name.display())),
         }
+        if kind != Kind::File && layout::parse_name(text).is_some() {
+            // Perhaps somebody has put it in an item's place.
+            foreign.pop();
+            unreadable.push(format!("{dir}/{text} (it is no regular file)"));
+        }
     });
     match listed {
         // It costs the others nothing that one directory cannot be read.
         Err(StoreError::Io { path, source, .. }) => {
-            foreign.push(format!("{} (cannot read it: {source})", path.display()));
+            unreadable.push(format!("{} (cannot read it: {source})", path.display()));
         }
         other => other?,
     }
@@ -117,6 +128,9 @@ fn walk_slot(
     }
     for path in &foreign {
         each(Met::Foreign(path))?;
+    }
+    for path in &unreadable {
+        each(Met::Unreadable(path))?;
     }
     Ok(())
 }
@@ -344,9 +358,15 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
     let before = stir(store)?;
     let mut counts = Counts::default();
     let mut foreign = Vec::new();
+    let mut unreadable = Vec::new();
+    let mut looks = 0;
     walk(store, &Scope::default(), &mut |met| {
         match met {
             Met::Item(place) => {
+                if !place.state.is_terminal() && looks < LOOKS_MAX {
+                    looks += 1;
+                    unreadable.extend(why_unreadable(store, place));
+                }
                 let parked = place.slot == Slot::Parked;
                 tally(
                     &mut counts,
@@ -357,6 +377,7 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
                 );
             }
             Met::Foreign(path) => foreign.push(path.to_owned()),
+            Met::Unreadable(what) => unreadable.push(what.to_owned()),
         }
         Ok(())
     })?;
@@ -375,7 +396,6 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
             Ok(())
         })?;
     }
-    let mut unreadable = Vec::new();
     let mut count = |relative: &str, wanted: &dyn Fn(&str) -> bool| {
         let mut files = 0;
         let listed = store.list(relative, &mut |name, _| {
@@ -412,6 +432,17 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
     Ok(counts)
 }
 
+/// Why an item that waits cannot be read: ticks leave it where it is, and it is never sent.
+fn why_unreadable(store: &FileStore, place: &Place) -> Option<String> {
+    let path = place.path();
+    match store.disk.read_part(&store.path(&path), 0, 1) {
+        Ok(_) => None,
+        // It moves just now.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!("{path} (cannot read it: {error})")),
+    }
+}
+
 fn tally(counts: &mut Counts, destination: &str, state: State, parked: bool, id: RequestId) {
     let own = counts
         .destinations
@@ -431,7 +462,7 @@ fn tally(counts: &mut Counts, destination: &str, state: State, parked: bool, id:
 }
 
 pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
-    let Some(name) = newest_log(store)? else {
+    let Some(name) = logs::newest_ticks(store)? else {
         return Ok(None);
     };
     let path = store.path(&format!("log/{name}"));
@@ -442,30 +473,4 @@ pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, 
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(io_error("read", &path, source)),
     }
-}
-
-/// The name of the log of ticks with the latest day.
-fn newest_log(store: &FileStore) -> Result<Option<String>, StoreError> {
-    let mut newest: Option<String> = None;
-    store.list("log", &mut |name, kind| {
-        let name = name.to_str().unwrap_or_default();
-        if kind == Kind::File
-            && name.starts_with("ticks-")
-            && name.strip_suffix(".jsonl").is_some()
-            && newest.as_deref().is_none_or(|known| known < name)
-        {
-            newest = Some(name.to_owned());
-        }
-    })?;
-    Ok(newest)
-}
-
-/// Where the line of a tick goes that ends now, relative to the spool: the log of the day.
-///
-/// If a clock that stood wrong left one of a later day, the line goes there: the last line of the
-/// newest log stays the last tick's, or every tick until that day would take its clock for wrong.
-pub(super) fn tick_log(store: &FileStore, now: UnixMs) -> Result<String, StoreError> {
-    let today = format!("ticks-{}.jsonl", now.day_name());
-    let name = newest_log(store)?.map_or(today.clone(), |newest| newest.max(today));
-    Ok(format!("log/{name}"))
 }

@@ -467,16 +467,20 @@ fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), S
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
     let path = store.path(&format!("{to}.why.json"));
-    match store
-        .disk
-        .create(&path, format!("{note}\n").as_bytes(), None)
-    {
-        Ok(()) => {}
-        // Of this very move, begun before a crash; or of a file that a person has removed since.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
+    let written = store.with_dir("corrupt", || {
+        let written = store
+            .disk
+            .create(&path, format!("{note}\n").as_bytes(), None);
+        match written {
+            // Of this very move, begun before a crash; or of a file that a person has removed since.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            other => other
+                .map(|()| true)
+                .map_err(|source| io_error("write", &path, source)),
         }
-        Err(source) => return Err(io_error("write", &path, source)),
+    })?;
+    if !written {
+        store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
     }
     if done {
         return Ok(());

@@ -23,7 +23,7 @@ use super::clock::ClockFile;
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
 use super::window::Window;
-use super::{FileStore, ITEM_BYTES_MAX, audit, reader, replay, reserve};
+use super::{FileStore, ITEM_BYTES_MAX, audit, logs, reader, replay, reserve};
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
@@ -232,7 +232,10 @@ impl<'a> FileSession<'a> {
                 number += 1;
             }
             let journal = self.with_room(|session| {
-                Journal::begin(session.store.disk.as_ref(), &session.store.root, number)
+                let store = session.store;
+                store.with_dir("journal", || {
+                    Journal::begin(store.disk.as_ref(), &store.root, number)
+                })
             })?;
             self.last_segment = number;
             self.journal = Some(journal);
@@ -382,7 +385,8 @@ impl<'a> FileSession<'a> {
             self.remove_segment(&name)?;
         }
         // One that came back alone would do again what it says of a drop's name, or of a claim.
-        self.store.sync_dir("journal")?;
+        self.store
+            .with_dir("journal", || self.store.sync_dir("journal"))?;
         self.last_segment = 0;
         self.dirty = false;
         Ok(())
@@ -586,6 +590,33 @@ impl<'a> FileSession<'a> {
         }
         Ok(names.into_iter().collect())
     }
+
+    /// Whether anything lies in a destination's directories of waiting items. An empty directory is
+    /// removed, which tells that it is empty without listing it: whoever needs it makes it again.
+    fn has_waiting_in(&mut self, destination: &DestName) -> Result<bool, StoreError> {
+        self.flush()?;
+        let disk = &self.store.disk;
+        let is_empty = |dir: &str| match disk.remove_dir(&self.store.path(dir)) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        for state in [State::Pending, State::Unknown, State::Held] {
+            let top = super::layout::slot_dir(state, destination.as_str(), Slot::Root);
+            if is_empty(&top) {
+                continue;
+            }
+            let (mut dirs, mut any) = (Vec::new(), false);
+            self.store.list(&top, &mut |name, kind| match kind {
+                Kind::Directory => dirs.push(format!("{top}/{}", name.display())),
+                Kind::File | Kind::Other => any = true,
+            })?;
+            if any || !dirs.iter().all(|dir| is_empty(dir)) {
+                return Ok(true);
+            }
+            is_empty(&top);
+        }
+        Ok(false)
+    }
 }
 
 impl Session for FileSession<'_> {
@@ -612,6 +643,10 @@ impl Session for FileSession<'_> {
 
     fn destinations(&mut self) -> Result<Vec<DestName>, StoreError> {
         self.destination_names(&[State::Pending, State::Unknown, State::Held])
+    }
+
+    fn has_waiting(&mut self, destination: &DestName) -> Result<bool, StoreError> {
+        self.guard(|session| session.has_waiting_in(destination))
     }
 
     fn claim(
@@ -865,13 +900,15 @@ impl Session for FileSession<'_> {
                 session.store.hint_at(&hand.claimed.path(), hand.at)?;
             }
             if let Some(line) = line {
-                let path = session.store.path(&reader::tick_log(session.store, now)?);
+                let path = session.store.path(&logs::tick_log(session.store, now)?);
                 let mut text = format!("{line}\n");
                 session.with_room(|session| {
-                    let appended = session.store.disk.append_line(&path, text.as_bytes());
-                    // The second time after what the first has torn off.
-                    text.insert(0, '\n');
-                    appended.map_err(|source| io_error("append to", &path, source))
+                    session.store.with_dir("log", || {
+                        let appended = session.store.disk.append_line(&path, text.as_bytes());
+                        // The second time after what the first has torn off.
+                        text.insert(0, '\n');
+                        appended.map_err(|source| io_error("append to", &path, source))
+                    })
                 })?;
             }
             session.checkpoint()

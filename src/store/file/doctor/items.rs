@@ -155,6 +155,7 @@ impl Look<'_> {
         if self.is_moving(place.id) {
             return;
         }
+        self.unread.insert(place.id);
         let Some(meta) = self.stat(&path) else {
             return;
         };
@@ -173,6 +174,7 @@ impl Look<'_> {
                 Ok(parsed.item)
             }) {
                 Ok(item) => {
+                    self.unread.remove(&place.id);
                     self.placement(place, &item, &meta);
                     if !place.state.is_terminal() {
                         self.body(place, &item);

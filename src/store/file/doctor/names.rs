@@ -80,7 +80,7 @@ impl Look<'_> {
         let known: Option<Reservation> = self.store.read_json(&path).ok()?;
         let id = own.or_else(|| known.map(|known| known.request_id));
         if let Some(id) = id {
-            if self.is_moving(id) || aside.contains(&id) {
+            if self.is_moving(id) || aside.contains(&id) || self.unread.contains(&id) {
                 return None;
             }
             if self.is_there(id) {

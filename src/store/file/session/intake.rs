@@ -341,6 +341,13 @@ impl FileSession<'_> {
                     taken.known += 1;
                     self.remove_dropped(&path, taken)?;
                 }
+                // Its content may be all that is left of the item: it is not removed unheard.
+                Answer::Aside(id) => {
+                    let why = format!(
+                        "it repeats item {id}, whose file was damaged and set aside: neither is sent; `tickpost show {id}` says where that is. To send it again, drop it with a new `key`"
+                    );
+                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
+                }
                 Answer::Refused(refusal) => {
                     let why = refusal.to_string();
                     self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
@@ -360,7 +367,7 @@ impl FileSession<'_> {
         begun: &BTreeSet<RequestId>,
     ) -> Result<HashSet<RequestId>, StoreError> {
         let present = census::present(self.store, begun)?;
-        let dirs: BTreeSet<&String> = present.values().flatten().collect();
+        let dirs: BTreeSet<&String> = present.values().filter_map(census::Where::dir).collect();
         for dir in dirs {
             self.store.sync_place(dir)?;
         }
