@@ -19,6 +19,7 @@ use tickpost::model::event::{Event, EventKind};
 use tickpost::model::ids::RequestId;
 use tickpost::model::item::Item;
 use tickpost::model::outcome::{Answer, Outcome, TransportClass};
+use tickpost::model::reason::Reason;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, MINUTE_MS, UnixMs};
 use tickpost::store::file::FileStore;
@@ -981,4 +982,147 @@ fn what_is_due_goes_by_minute_and_then_by_id() {
         "by minute, within it by id"
     );
     assert!(world.dir.path().exists());
+}
+
+#[test]
+fn what_fails_together_suspends_once() {
+    let world = World::new("concurrency = 4");
+    for _ in 0..6 {
+        world.post();
+    }
+    let report = world.tick(&[refused(), refused()]);
+    assert_eq!(report.attempts, 2, "both were under way: {report:?}");
+    for wait_s in [30, 60, 120] {
+        let until = world.until().unwrap();
+        assert_eq!(until, world.clock.now().plus(wait_s * SECOND_MS));
+        assert_eq!(world.tick_at(until, &[refused()]).attempts, 1);
+    }
+}
+
+#[test]
+fn of_the_waits_that_are_asked_for_together_the_longest_holds() {
+    for script in [
+        [wait(429, 600), wait(429, 5)],
+        [wait(429, 5), wait(429, 600)],
+    ] {
+        let world = World::new("concurrency = 4");
+        for _ in 0..6 {
+            world.post();
+        }
+        assert_eq!(world.tick(&script).attempts, 2, "both were under way");
+        assert_eq!(world.until(), Some(START.plus(600 * SECOND_MS)));
+    }
+}
+
+#[test]
+fn a_receiver_that_refuses_once_it_can_be_reached_stays_suspended() {
+    let world = World::new("concurrency = 1");
+    for _ in 0..6 {
+        world.post();
+    }
+    world.tick(&[refused()]);
+    for wait_m in [30, 60] {
+        let until = world.until().unwrap();
+        assert_eq!(world.tick_at(until, &[status(403)]).held, 1);
+        let until = world.until().unwrap();
+        assert_eq!(until, world.clock.now().plus(wait_m * MINUTE_MS));
+    }
+}
+
+#[test]
+fn silence_suspends_for_half_a_minute_doubling_to_a_quarter_of_an_hour() {
+    let world = World::new(&format!("concurrency = 1\n{KEYED}"));
+    for _ in 0..20 {
+        world.post();
+    }
+    let report = world.tick(&[lost(), lost(), lost(), lost()]);
+    assert_eq!(report.attempts, 4, "four in a row are silence: {report:?}");
+    for wait_s in [30, 60, 120, 240, 480, 900, 900] {
+        let until = world.until().unwrap();
+        assert_eq!(until, world.clock.now().plus(wait_s * SECOND_MS));
+        let report = world.tick_at(until, &[lost()]);
+        assert_eq!(report.attempts, 1, "one item tries it: {report:?}");
+    }
+}
+
+#[test]
+fn an_operator_who_holds_a_destination_ends_what_was_claimed_ahead() {
+    let world = World::new(&format!("concurrency = 1\n{KEYED}"));
+    for _ in 0..5 {
+        world.post();
+    }
+    let dest = "dest".parse().unwrap();
+    let hold = DestinationHold {
+        at: START,
+        by: "someone(1)".to_owned(),
+        note: None,
+    };
+    let mut wire = Wire {
+        clock: world.clock.clone(),
+        script: VecDeque::new(),
+        takes_ms: 10,
+        under_way: VecDeque::new(),
+        begun: Rc::clone(&world.begun),
+    };
+    let report = Engine {
+        config: &world.config,
+        store: &world.store,
+        clock: &world.clock,
+        jitter: &mut || 0,
+        stop: &|| false,
+        watch: &mut |_| {
+            if world.sends() == 2 {
+                world
+                    .store
+                    .set_destination_hold(&dest, Some(&hold))
+                    .unwrap();
+            }
+        },
+    }
+    .tick(&mut wire, &Options::default())
+    .unwrap();
+    assert!(world.sends() < 5, "it went on: {report:?}");
+    assert_eq!(world.count(State::Confirmed), report.confirmed);
+    assert_eq!(world.count(State::Pending), 5 - report.confirmed);
+}
+
+#[test]
+fn a_tick_waits_for_what_only_a_rate_keeps_back() {
+    let world = World::new("rate = \"5/s\"");
+    for _ in 0..7 {
+        world.post();
+    }
+    let report = world.tick(&[]);
+    assert_eq!(report.confirmed, 7, "{report:?}");
+    let begun = world.begun.borrow();
+    let times: Vec<UnixMs> = begun.iter().map(|(at, _)| *at).collect();
+    assert!(
+        times.windows(2).all(|two| two[1].since(two[0]) >= 200),
+        "{times:?}"
+    );
+}
+
+#[test]
+fn what_is_held_for_another_reason_stays_when_a_secret_is_accepted_again() {
+    let world = World::new("concurrency = 1");
+    let refused = world.post();
+    world.tick(&[status(401)]);
+    assert_eq!(world.stands(refused).0, "held");
+    let envelope = world.item(refused).envelope;
+    let other = RequestId(uuid::Uuid::now_v7());
+    let mut accepted = Event::new(EventKind::Accepted, START, State::Held);
+    accepted.reason = Some(Reason::OPERATOR);
+    let envelope = Envelope {
+        request_id: other,
+        ..envelope
+    };
+    world.store.accept(envelope, accepted).unwrap();
+    world.post();
+    let until = world.until().unwrap();
+    let report = world.tick_at(until, &[]);
+    assert_eq!(report.released, 1, "{report:?}");
+    assert_eq!(world.stands(other).0, "held");
+    world.tick(&[]);
+    assert_eq!(world.word(refused), "confirmed accepted");
+    assert_eq!(world.stands(other).0, "held");
 }

@@ -361,6 +361,12 @@ pub(crate) fn tick(world: &Rc<World>, seed: u64, good: u64, limit: Option<u64>) 
     );
     match ticked {
         Ok(report) => {
+            if !world.is_faulty() {
+                let mut truth = world.truth.borrow_mut();
+                for id in wire.told {
+                    *truth.outcomes.entry(id).or_default() += 1;
+                }
+            }
             world.say(|| {
                 let warnings = report.warnings.join("; ");
                 format!(

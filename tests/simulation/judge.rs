@@ -349,6 +349,16 @@ fn check_item(world: &World, seen: &Seen, place: &Place, item: &Item, wrong: &mu
     for (index, event) in item.events.iter().enumerate().skip(known) {
         expect_telling(world, &mut truth.expected, item, index + 1, event);
     }
+    let known = |event: &&Event| {
+        event.event == EventKind::Attempt && event.outcome != Some(OutcomeKind::Interrupted)
+    };
+    let outcomes = truth.outcomes.get(&id).copied().unwrap_or(0);
+    let recorded = item.events.iter().filter(known).count();
+    if recorded < outcomes {
+        wrong.push(format!(
+            "{id} has {outcomes} outcomes that ticks were told, and {recorded} are recorded"
+        ));
+    }
     truth.histories.insert(id, item.events.clone());
     if standing.state.is_terminal() {
         truth.prunable.insert(id);

@@ -29,6 +29,8 @@ pub(crate) struct Truth {
     pub(crate) histories: BTreeMap<RequestId, Vec<Event>>,
     /// Who should have been told, by item and event.
     pub(crate) expected: BTreeMap<(RequestId, usize, String), Telling>,
+    /// How many outcomes ticks that ended well were told, by item.
+    pub(crate) outcomes: BTreeMap<RequestId, usize>,
     /// Ids that may be pruned.
     pub(crate) prunable: BTreeSet<RequestId>,
     /// Files that were read before, by inode, with a sum of their contents.

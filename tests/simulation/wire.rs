@@ -34,6 +34,7 @@ pub(crate) struct Receiver {
 }
 
 struct Flight {
+    id: RequestId,
     sent: Sent,
     left_ms: u64,
 }
@@ -43,6 +44,8 @@ pub(crate) struct Wire {
     rng: Rng,
     good: u64,
     flights: Vec<Flight>,
+    /// What it was told the outcome of, by item.
+    pub(crate) told: Vec<RequestId>,
 }
 
 impl Wire {
@@ -52,6 +55,7 @@ impl Wire {
             rng: Rng::new(seed),
             good,
             flights: Vec::new(),
+            told: Vec::new(),
         }
     }
 }
@@ -104,6 +108,7 @@ impl Transport for Wire {
             }
         };
         self.flights.push(Flight {
+            id,
             sent: Sent {
                 token: send.token,
                 outcome,
@@ -125,6 +130,7 @@ impl Transport for Wire {
         }
         let flight = self.flights.remove(first?);
         drop(self.world.count("wire", Path::new("answer")));
+        self.told.push(flight.id);
         Some(flight.sent)
     }
 }
