@@ -161,7 +161,11 @@ fn a_file_that_a_tick_sets_aside_ends_the_wait() {
     lines.next().unwrap().unwrap();
     fs::write(bench.spool().join(bench.place(&id)), "not an item\n").unwrap();
     bench.run(&["tick"]).ok();
-    waits.end().code(66).says("was set aside as corrupt/");
+    waits
+        .end()
+        .code(66)
+        .says("as corrupt/")
+        .says("the envelope cannot be read");
 }
 
 #[test]

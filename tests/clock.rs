@@ -720,8 +720,8 @@ fn what_went_under_another_key_is_not_repeated_under_this_one() {
         (
             before,
             "http://127.0.0.1:8",
-            "unknown! key_window_closed",
-            "another receiver",
+            "confirmed accepted",
+            "a receiver that has moved",
         ),
     ];
     for (after, url, want, why) in rows {

@@ -202,10 +202,11 @@ pub(super) fn key_since(destination: &Destination, memory: &Memory, now: UnixMs)
     }
 }
 
-/// What tells one receiver's key from another's: where it goes, how it is spelt, and to whom.
+/// What makes a receiver take one key for another: where it goes, and how it is spelt. Not to whom:
+/// a receiver that has moved is the same one.
 pub(super) fn key_fingerprint(destination: &Destination) -> String {
     let key = &destination.key;
-    sha256_hex(format!("{:?} {:?} {}", key.place, key.format, destination.base_url).as_bytes())
+    sha256_hex(format!("{:?} {:?}", key.place, key.format).as_bytes())
 }
 
 pub(super) fn interrupted_event(

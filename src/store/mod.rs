@@ -452,7 +452,7 @@ pub struct Memory {
     /// DNS or TLS failures have lasted since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<UnixMs>,
-    /// Under which key, and to whom, its items go.
+    /// Under which key its items go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyMemory>,
     /// Somebody was told that this destination is not configured.
@@ -460,11 +460,11 @@ pub struct Memory {
     pub told_unconfigured: bool,
 }
 
-/// Under which key, and to whom, a destination's items go: what went under another one before, a
-/// repeat under this one would not be dropped as a repeat of.
+/// Under which key a destination's items go: what went under another one before, a repeat under this
+/// one would not be dropped as a repeat of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyMemory {
-    /// The place and the spelling of the key, and the destination's URL.
+    /// The place and the spelling of the key.
     pub fingerprint: String,
     /// Since when it is that; `None` if nothing else is known of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
