@@ -1,7 +1,8 @@
 //! Loss of power behind each sync that a random history seldom needs: a story for each, on the disk in
 //! memory that forgets what was not synced.
 //!
-//! Each test is red without the one sync that it is about.
+//! Each test is red without the one sync that it is about. At the end, errors of the same disk that must
+//! not be taken for answers.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -49,6 +50,8 @@ struct Script {
     dies: RefCell<Option<(&'static str, String)>>,
     /// There is no room for a new file whose path holds this.
     no_room: Cell<Option<&'static str>>,
+    /// What is done to a path that ends so fails so.
+    fails: Cell<Option<(&'static str, &'static str, Errno)>>,
 }
 
 impl Watch for Script {
@@ -64,7 +67,12 @@ impl Watch for Script {
         if op == "create" && self.no_room.get().is_some_and(|held| path.contains(held)) {
             return Err(io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error()));
         }
-        Ok(())
+        match self.fails.get() {
+            Some((fails, end, errno)) if fails == op && path.ends_with(end) => {
+                Err(io::Error::from_raw_os_error(errno.raw_os_error()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -532,4 +540,93 @@ fn what_stood_in_the_way_has_its_reason() {
             );
         }
     }
+}
+
+// ---------------------------------------------------------------- errors that are no answers
+
+/// An item is not accepted a second time because nobody could look whether it is there.
+#[test]
+fn an_item_that_cannot_be_looked_at_is_not_accepted_again() {
+    let spool = Spool::new(Profile::Strict, 0);
+    let store = spool.store();
+    let offer = || Offer {
+        envelope: envelope(7),
+        accepted: accepted(),
+        own_id: true,
+        body: None,
+    };
+    let mut answers = Vec::new();
+    let mut ask = || store.accept_all(vec![offer()], &Limits::NONE, &mut answers);
+    ask().unwrap();
+    {
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let claims = session
+            .claim(&want(1), NOW, &mut |_| Decision::Claim)
+            .unwrap();
+        session
+            .settle(&claims[0], attempt(1, NOW, State::Confirmed, None), vec![])
+            .unwrap();
+        session.close(NOW, None).unwrap();
+    }
+    let name = Box::leak(format!("/{}.jsonl", id(7)).into_boxed_str());
+    spool.script.fails.set(Some(("stat", name, Errno::IO)));
+    assert!(ask().is_err(), "nobody can tell");
+    spool.script.fails.set(None);
+    assert!(!spool.has(&format!("pending/a{name}")));
+    ask().unwrap();
+    assert_eq!(answers, [Answer::Known(id(7))]);
+}
+
+/// A destination is not sent to because nobody could look whether a person holds it.
+#[test]
+fn a_hold_that_cannot_be_looked_at_is_a_hold_or_an_error() {
+    let spool = Spool::new(Profile::Strict, 0);
+    let store = spool.store();
+    assert_eq!(store.destination_hold("a").unwrap(), None);
+    for (errno, want) in [(Errno::IO, None), (Errno::ACCESS, Some(true))] {
+        spool
+            .script
+            .fails
+            .set(Some(("stat", "destinations/a.hold.json", errno)));
+        let hold = store.destination_hold("a");
+        assert_eq!(hold.ok().map(|hold| hold.is_some()), want, "{errno}");
+    }
+}
+
+/// Nobody else's notices wait for a directory that cannot be listed.
+#[test]
+fn a_directory_out_of_reach_keeps_no_notice_back_and_no_tick() {
+    let spool = Spool::new(Profile::Strict, 0);
+    spool.plant("held/old/one.jsonl", b"");
+    spool.plant(
+        "pending/a/00000000-0000-7000-8000-000000000001.jsonl",
+        b"garbage",
+    );
+    spool
+        .script
+        .fails
+        .set(Some(("list", "held/old", Errno::ACCESS)));
+    let store = spool.store();
+    let told = [dest("ops")];
+    let mut owner = owner(NOW);
+    owner.told_of_corrupt = &told;
+    let mut session = store.lock(&owner).unwrap();
+    assert_eq!(
+        session
+            .claim(&want(1), NOW, &mut |_| Decision::Claim)
+            .unwrap()
+            .len(),
+        0
+    );
+    assert!(
+        session.has_waiting(&dest("old")).unwrap(),
+        "it may hold anything"
+    );
+    session.close(NOW, None).unwrap();
+    let mut notices = 0;
+    spool
+        .disk
+        .list(&path("pending/ops"), &mut |_, _| notices += 1)
+        .unwrap();
+    assert_eq!(notices, 1);
 }

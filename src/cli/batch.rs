@@ -247,7 +247,7 @@ impl Batch<'_> {
             told[index] = match answer {
                 Answer::New(id) | Answer::Known(id) => Ok(Some(id)),
                 Answer::Aside(id) => {
-                    self.warn_of_aside(first + index as u64, id)?;
+                    self.warn_of_aside(first + index as u64, id);
                     Ok(Some(id))
                 }
                 Answer::Refused(refusal) => Err(refusal.to_string()),
@@ -280,14 +280,15 @@ impl Batch<'_> {
         Ok(())
     }
 
-    fn warn_of_aside(&mut self, line: u64, id: RequestId) -> anyhow::Result<()> {
+    fn warn_of_aside(&mut self, line: u64, id: RequestId) {
         self.aside += 1;
         if self.aside <= BAD_TOLD_MAX {
-            let why = enqueue::of_aside(self.store, id)?;
+            // No error may keep back the ids that are accepted.
+            let why = enqueue::of_aside(self.store, id)
+                .unwrap_or_else(|error| format!("item {id} is in corrupt/: {error}"));
             let text = super::output::plain(&format!("line {line}: {why}"));
             self.progress.aside(|| self.context.out.warn(&text));
         }
-        Ok(())
     }
 
     /// One line of output for each of input, all at once.

@@ -58,6 +58,7 @@ impl Tick<'_, '_> {
         lane.operator_hold = self.engine.store.destination_hold(name.as_str())?.is_some();
         if lane.note_key(now) {
             self.session.remember(name, &lane.memory)?;
+            self.session.sync_memories()?;
         }
         self.lanes.push(lane);
         Ok(())

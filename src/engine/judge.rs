@@ -5,12 +5,11 @@ use super::causes::{is_auth, is_reachability};
 use super::{AttemptLine, Tick, Trust, attempt, lane, notices};
 use crate::config::{Config, Destination};
 use crate::model::classify::{Exchange, classify};
-use crate::model::envelope::sha256_hex;
 use crate::model::event::{Event, EventKind};
 use crate::model::item::Item;
-use crate::model::key::KeyPlace;
+use crate::model::key::{KeyFormat, KeyPlace};
 use crate::model::outcome::Outcome;
-use crate::model::policy::Policy;
+use crate::model::policy::{Dedupe, Policy};
 use crate::model::reason::Reason;
 use crate::model::settle::{self, Settling, Turn};
 use crate::model::state::State;
@@ -54,7 +53,7 @@ impl Tick<'_, '_> {
             verdict.state = State::Held;
         }
         let mut event = settle::attempt(
-            &policy_of(&lane.destination, before.first_sent_at, lane.key_since()),
+            &policy_of(&lane.destination, before.maybe_since, lane.key_since()),
             &verdict,
             &sent.outcome,
             &Settling {
@@ -152,7 +151,7 @@ pub(super) fn turn(
     let envelope = &item.envelope;
     let standing = trust.standing(item.standing());
     let turn = settle::turn(
-        &policy_of(destination, standing.first_sent_at, key_since),
+        &policy_of(destination, standing.maybe_since, key_since),
         &standing,
         &envelope.request.method,
         envelope.not_after,
@@ -173,20 +172,20 @@ pub(super) fn turn(
     }
 }
 
-/// What a destination allows of an item. What was first sent under another key, this one's receiver
-/// cannot know: for it the key's window has closed.
+/// What a destination allows of an item. Of what its receiver may have acted on under another key,
+/// this one tells it nothing: for that item the key's window has closed.
 fn policy_of(
     destination: &Destination,
-    first_sent_at: Option<UnixMs>,
+    maybe_since: Option<UnixMs>,
     key_since: Option<UnixMs>,
 ) -> Policy {
-    let is_other = first_sent_at
+    let is_other = maybe_since
         .zip(key_since)
-        .is_some_and(|(first, since)| first < since);
+        .is_some_and(|(maybe, since)| maybe < since);
     let mut policy = destination.policy.clone();
-    // Without one nothing hangs on it, and a natural one is the content, which is the same.
-    let is_put_in = !matches!(destination.key.place, KeyPlace::None | KeyPlace::Natural);
-    if is_other && is_put_in {
+    // A natural key is the content, which is the same.
+    let by_key = policy.dedupe == Dedupe::Key && destination.key.place != KeyPlace::Natural;
+    if is_other && by_key {
         policy.key_window_ms = Some(0);
     }
     policy
@@ -203,10 +202,27 @@ pub(super) fn key_since(destination: &Destination, memory: &Memory, now: UnixMs)
 }
 
 /// What makes a receiver take one key for another: where it goes, and how it is spelt. Not to whom:
-/// a receiver that has moved is the same one.
+/// a receiver that has moved is the same one. It is remembered, so it must not change.
 pub(super) fn key_fingerprint(destination: &Destination) -> String {
     let key = &destination.key;
-    sha256_hex(format!("{:?} {:?}", key.place, key.format).as_bytes())
+    let (kind, name) = match &key.place {
+        // Names of headers have no case (RFC 9110, 5.1).
+        KeyPlace::Header(name) => ("header", name.to_ascii_lowercase()),
+        KeyPlace::JsonBody(pointer) => ("json_body", pointer.clone()),
+        KeyPlace::FormBody(field) => ("form_body", field.clone()),
+        KeyPlace::Query(name) => ("query", name.clone()),
+        KeyPlace::UrlPath => ("url_path", String::new()),
+        KeyPlace::Natural => ("natural", String::new()),
+        KeyPlace::None => ("none", String::new()),
+    };
+    let format = match key.format {
+        KeyFormat::Raw => "raw",
+        KeyFormat::SfString => "sf_string",
+        KeyFormat::Uuid => "uuid",
+        KeyFormat::Short22 => "short22",
+        KeyFormat::Tid => "tid",
+    };
+    format!("{kind} {format} {name}")
 }
 
 pub(super) fn interrupted_event(
@@ -243,7 +259,7 @@ pub(super) fn interrupted_event(
     settle::attempt(
         &policy_of(
             destination,
-            before.first_sent_at.or(Some(interrupted.claimed_at)),
+            before.maybe_since.or(Some(interrupted.claimed_at)),
             key_since(destination, memory, now),
         ),
         &verdict,

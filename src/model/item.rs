@@ -37,6 +37,8 @@ pub struct Standing {
     pub counting_since: UnixMs,
     /// The first claim that we know of; the receiver cannot have seen the key before.
     pub first_sent_at: Option<UnixMs>,
+    /// The first claim since which the receiver may have acted, and nobody knows better.
+    pub maybe_since: Option<UnixMs>,
     /// The time of the last event.
     pub updated_at: UnixMs,
     /// The receiver's own id.
@@ -227,6 +229,7 @@ impl Item {
             last_n: 0,
             counting_since: start,
             first_sent_at: None,
+            maybe_since: None,
             updated_at: start,
             receipt: None,
         };
@@ -242,6 +245,8 @@ impl Item {
                         .unwrap_or(sum.updated_at);
                     sum.first_sent_at = sum.first_sent_at.or(Some(begun));
                     sum.maybe_acted = event.state == State::Unknown;
+                    let since = sum.maybe_since.or(Some(begun));
+                    sum.maybe_since = since.filter(|_| sum.maybe_acted);
                 }
                 EventKind::Released | EventKind::Retried => {
                     sum.attempts = 0;
@@ -249,6 +254,7 @@ impl Item {
                 }
                 EventKind::Resolved => {
                     sum.maybe_acted = false;
+                    sum.maybe_since = None;
                     sum.attempts = 0;
                     sum.counting_since = event.at;
                 }

@@ -1086,6 +1086,15 @@ pub trait Session {
         Ok(())
     }
 
+    /// Makes what was remembered last durable.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`] met.
+    fn sync_memories(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// What was met so far.
     fn met(&self) -> &Met;
 

@@ -252,8 +252,8 @@ fn acknowledge(world: &World, wish: &Wish, id: RequestId, answer: &Answer) {
         .as_ref()
         .and_then(|_| truth.keys.insert(wish.name.clone(), id));
     truth.acked.insert(id, wish.name.clone());
-    let was_pruned = before.is_none_or(|before| truth.prunable.contains(&before));
     drop(truth);
+    let was_pruned = before.is_none_or(|before| judge::was_pruned(world, before));
     if let Some(wrong) = wrong {
         world.broken(wrong);
     }

@@ -99,11 +99,15 @@ fn name_of(item: &Item) -> &str {
     item.envelope.request.path.strip_prefix('/').unwrap_or("")
 }
 
+/// Whether an item may have been pruned: it was seen settled, or nobody had looked before it went.
+pub(crate) fn was_pruned(world: &World, id: RequestId) -> bool {
+    let was_settled = world.truth.borrow().prunable.contains(&id);
+    was_settled || look(world).tombstones.contains(&id)
+}
+
 /// A producer was told that its own item is not accepted.
 pub(crate) fn refused(world: &World, name: &str, own_id: Option<RequestId>, why: &str) {
-    let truth = world.truth.borrow();
-    let pruned = own_id.is_some_and(|id| truth.prunable.contains(&id));
-    drop(truth);
+    let pruned = own_id.is_some_and(|id| was_pruned(world, id));
     if !(pruned && why.contains("pruned")) {
         world.broken(format!("{name} was refused: {why}"));
     }

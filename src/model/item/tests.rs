@@ -238,6 +238,7 @@ fn a_new_item_stands_as_it_was_accepted() {
         last_n: 0,
         counting_since: at(0),
         first_sent_at: None,
+        maybe_since: None,
         updated_at: at(0),
         receipt: None,
     };

@@ -47,6 +47,7 @@ fn pending() -> Standing {
         last_n: 1,
         counting_since: ACCEPTED,
         first_sent_at: Some(FIRST),
+        maybe_since: None,
         updated_at: FIRST,
         receipt: None,
     }
@@ -58,6 +59,7 @@ fn maybe() -> Standing {
         state: Unknown,
         reason: Some(Reason::TIMEOUT_AFTER_SEND),
         maybe_acted: true,
+        maybe_since: Some(FIRST),
         ..pending()
     }
 }

@@ -190,15 +190,18 @@ impl Group {
             }
         }
         asked.extend(&reserved);
-        let present = census::present(store, &asked)?;
+        let mut present = census::present(store, &asked)?;
         let mut pruned = HashSet::new();
-        for id in asked.iter().filter(|id| !present.contains_key(id)) {
+        // Of one in corrupt/ the other of two files may have been the item.
+        let is_gone = |id: &&RequestId| present.get(id).is_none_or(|at| *at == Where::Aside);
+        for id in asked.iter().filter(is_gone) {
             // An id of the caller's own that is not reserved yet was never given here, unless
             // tickpost made it; and then it carries its time, which tells where to look.
             if (id_time(*id).is_some() || reserved.contains(id)) && is_pruned(store, *id)? {
                 pruned.insert(*id);
             }
         }
+        present.retain(|id, _| !pruned.contains(id));
         let mut going = Vec::new();
         let mut decided = Vec::new();
         for mut member in members {
@@ -351,13 +354,15 @@ fn decide(
         }
         return Ok(None);
     }
-    let known = match &name.before {
-        Some(before) => before.clone(),
-        // It was accepted under an id that tickpost gave it.
-        None => known_item(store, id)?.unwrap_or_else(|| Reservation {
+    // The item counts: whoever reserved its id may have been refused, and have died before the
+    // reservation was gone.
+    let known = match (known_item(store, id)?, &name.before) {
+        (Some(item), _) => item,
+        (None, Some(before)) => before.clone(),
+        (None, None) => Reservation {
             request_sha256: String::new(),
             ..mine.clone()
-        }),
+        },
     };
     let is_aside = present.get(&id) == Some(&Where::Aside);
     if known == mine {
@@ -382,13 +387,17 @@ fn is_another(
     known: &Reservation,
     envelope: &Envelope,
 ) -> Result<bool, StoreError> {
+    let destination = Some(envelope.destination.to_string());
+    let differs = |of_id: &Reservation| {
+        of_id.request_sha256 != known.request_sha256 || of_id.destination != destination
+    };
     let of_id: Option<Reservation> = store.read_json(&keys::own_id_path(known.request_id))?;
-    Ok(of_id.is_some_and(|of_id| {
-        of_id.request_sha256 != known.request_sha256
-            || of_id
-                .destination
-                .is_some_and(|name| name != envelope.destination.as_str())
-    }))
+    if !of_id.as_ref().is_some_and(differs) {
+        return Ok(false);
+    }
+    // Somebody may only have asked for that id: what the item says counts.
+    let item = known_item(store, known.request_id)?;
+    Ok(item.as_ref().is_none_or(differs))
 }
 
 /// Gives the names up that were made for an offer that is not accepted.

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::super::StoreError;
 use super::FileStore;
+use super::audit::set_aside_id;
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
 
@@ -54,7 +55,7 @@ impl FileStore {
                 Some(file) => (file, false),
                 None => (name, true),
             };
-            let Some(id) = item_of(file) else {
+            let Some(id) = set_aside_id(file) else {
                 return;
             };
             let known = all.get(&id).is_some_and(|(_, known)| *known);
@@ -85,10 +86,4 @@ impl FileStore {
             at,
         }
     }
-}
-
-/// The item that a name in `corrupt/` is of: `ID.jsonl`, `ID.3.jsonl`, `ID.jsonl.2`.
-fn item_of(file: &str) -> Option<RequestId> {
-    let id = file.get(..36)?.parse().ok()?;
-    file.get(36..)?.contains(".jsonl").then_some(id)
 }

@@ -8,6 +8,7 @@ use super::FileStore;
 use super::audit::set_aside_id;
 use super::layout::{self, Place, Slot, slot_dir};
 use super::reader::{overlay, stir, subdirs};
+use super::replay::is_there;
 use crate::model::ids::RequestId;
 use crate::model::state::State;
 
@@ -44,7 +45,8 @@ pub(super) fn present(
 ) -> Result<HashMap<RequestId, Where>, StoreError> {
     let mut found = HashMap::new();
     for _ in 0..LOOKS_MAX {
-        if found.len() == asked.len() {
+        let is_sure = |id: &RequestId| found.get(id).is_some_and(|at| matches!(at, Where::In(_)));
+        if asked.iter().all(is_sure) {
             return Ok(found);
         }
         let before = stir(store)?;
@@ -105,7 +107,7 @@ fn look_for(
                 id: *id,
             };
             let is_known = found.get(id).is_some_and(|at| at.dir().is_some());
-            if !is_known && store.disk.stat(&store.path(&place.path())).is_ok() {
+            if !is_known && is_there(store, &place.path())? {
                 found.insert(*id, Where::In(place.dir()));
             }
         }

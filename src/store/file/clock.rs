@@ -12,6 +12,7 @@ use super::super::StoreError;
 use super::super::disk::Meta;
 use super::FileStore;
 use super::journal::io_error;
+use super::replay::is_of_the_disk;
 use crate::model::time::{STEP_BACK_MS, UnixMs};
 
 /// Where it is.
@@ -30,6 +31,9 @@ pub(super) struct ClockFile {
     /// Which file this is. One that was written by hand need not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<Stamp>,
+    /// The spool is a copy, and stays one: what tells that is kept.
+    #[serde(skip)]
+    of_copy: bool,
 }
 
 /// A file, as no copy of it is.
@@ -93,8 +97,10 @@ impl ClockFile {
         store: &FileStore,
         now: UnixMs,
         replayed: Option<UnixMs>,
+        of_copy: bool,
     ) -> Result<(Self, bool), StoreError> {
         let mut clock: Self = store.read_json(CLOCK)?.unwrap_or_default();
+        clock.of_copy = of_copy;
         let latest = replayed.map_or(clock.latest, |at| at.max(clock.latest));
         let was_set_back = latest > now.plus(STEP_BACK_MS);
         if was_set_back {
@@ -104,12 +110,21 @@ impl ClockFile {
         Ok((clock, was_set_back))
     }
 
+    /// The spool is no copy any more.
+    pub(super) fn becomes_own(&mut self) {
+        self.of_copy = false;
+    }
+
     /// What shows that the spool is a copy, if anything does.
     pub(super) fn copied(store: &FileStore) -> Result<Option<String>, StoreError> {
         let path = store.path(CLOCK);
         for _ in 0..LOOKS_MAX {
-            let Ok(before) = store.disk.stat(&path) else {
-                return Ok(None);
+            let before = match store.disk.stat(&path) {
+                Ok(before) => before,
+                Err(source) if is_of_the_disk(&source) => {
+                    return Err(io_error("look at", &path, source));
+                }
+                Err(_) => return Ok(None),
             };
             let Some(stamp) = store.read_json::<Self>(CLOCK)?.and_then(|clock| clock.file) else {
                 return Ok(None);
@@ -143,10 +158,10 @@ impl ClockFile {
         let meta = disk
             .stat(temporary)
             .map_err(|source| io_error("look at", temporary, source))?;
-        let clock = Self {
-            file: Some(Stamp::of(store, &meta)?),
-            ..self.clone()
-        };
+        let mut clock = self.clone();
+        if !self.of_copy {
+            clock.file = Some(Stamp::of(store, &meta)?);
+        }
         let json = serde_json::to_vec(&clock).map_err(|source| StoreError::Encode {
             what: "the clock's file",
             source,

@@ -159,12 +159,12 @@ impl FileStore {
             made.made.push(".".to_owned());
         }
         check_owner(&disk, root)?;
-        let had_spool_file = is_spool(root);
-        if had_spool_file {
+        if is_spool(root) {
             // A newer format, or a file that is none, must not be touched.
             read_spool_file(&disk, root)?;
         }
-        let holds_items = HOLDING.iter().any(|dir| is_filled(&disk, &root.join(dir)));
+        let holds_items =
+            HOLDING.iter().any(|dir| is_filled(&disk, &root.join(dir))) || holds_drops(&disk, root);
         for dir in DIRS {
             let path = root.join(dir);
             if disk.stat(&path).is_err() {
@@ -226,13 +226,14 @@ impl FileStore {
             }
         }
         disk.sync_dir(root).map_err(not_creatable(root))?;
-        if holds_items && !had_spool_file {
+        let is_new = made.made.last().is_some_and(|last| last == "spool.json");
+        if holds_items && is_new {
             return Err(StoreError::Copied {
                 root: root.to_owned(),
                 why: "there are items in it, and its spool.json was missing".to_owned(),
             });
         }
-        if !had_spool_file {
+        if is_new {
             let store = Self::open(root, true)?;
             ClockFile::first(now).write(&store)?;
         }
@@ -608,9 +609,20 @@ impl Store for FileStore {
 
     fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError> {
         let relative = format!("destinations/{name}.hold.json");
-        // A hold whose file is damaged is a hold all the same.
-        if self.disk.stat(&self.path(&relative)).is_err() {
-            return Ok(None);
+        match self.disk.stat(&self.path(&relative)) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(source) if replay::is_of_the_disk(&source) => {
+                return Err(io_error("look at", &self.path(&relative), source));
+            }
+            // One that is damaged, or out of reach, is a hold all the same.
+            Ok(_) | Err(_) => {}
         }
         let hold = match self.read_json(&relative) {
             Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => None,
@@ -670,7 +682,7 @@ impl Store for FileStore {
     fn lock(&self, owner: &Owner<'_>) -> Result<Box<dyn Session + '_>, StoreError> {
         let (lock, inode) = self.take_lock()?;
         self.check_lock(inode)?;
-        Ok(Box::new(self.session(lock, owner)?))
+        Ok(Box::new(self.session(lock, owner, false)?))
     }
 }
 
@@ -691,22 +703,23 @@ impl FileStore {
             Err(source) => return Err(io_error("write", &path, source)),
         }
         let (lock, _) = self.take_lock()?;
-        Ok(Box::new(self.session(lock, owner)?))
+        Ok(Box::new(self.session(lock, owner, true)?))
     }
 
     fn session(
         &self,
         mut lock: Box<dyn Lock>,
         owner: &Owner<'_>,
+        of_copy: bool,
     ) -> Result<session::FileSession<'_>, StoreError> {
         // For people only: on a full disk the lock is owned all the same.
         drop(lock.describe(&format!("{} since {}\n", owner.who, owner.now)));
         let tight = reserve::open(self);
-        let session = match session::FileSession::open(self, owner, tight) {
+        let session = match session::FileSession::open(self, owner, tight, of_copy) {
             // A quota, or a disk that has filled up since a moment ago: replay is done again.
             Err(error) if reserve::is_for_room(&error) && reserve::give_up(self) => {
                 let room = self.disk.room(&self.root).ok();
-                session::FileSession::open(self, owner, room)?
+                session::FileSession::open(self, owner, room, of_copy)?
             }
             other => other?,
         };
@@ -839,6 +852,14 @@ fn is_filled(disk: &dyn Disk, dir: &Path) -> bool {
     // One that is not there holds nothing; one that cannot be listed cannot be used either.
     drop(disk.list(dir, &mut |_, _| any = true));
     any
+}
+
+/// Whether a drop box has anything in it. The boxes alone may have been made beforehand.
+fn holds_drops(disk: &dyn Disk, root: &Path) -> bool {
+    let incoming = root.join("incoming");
+    let mut boxes = Vec::new();
+    drop(disk.list(&incoming, &mut |name, _| boxes.push(incoming.join(name))));
+    boxes.iter().any(|path| is_filled(disk, path))
 }
 
 /// Checks that a path is a directory, or nothing yet.

@@ -389,8 +389,8 @@ pub(super) fn clear_way(store: &FileStore, to: &str) -> Result<Option<SetAside>,
 }
 
 /// Whether something is at a path. An error is not taken for an answer: the journal would be
-/// removed with its event in no file.
-fn is_there(store: &FileStore, relative: &str) -> Result<bool, StoreError> {
+/// removed with its event in no file, and an item accepted that is there.
+pub(super) fn is_there(store: &FileStore, relative: &str) -> Result<bool, StoreError> {
     let path = store.path(relative);
     match store.disk.stat(&path) {
         Ok(_) => Ok(true),

@@ -99,9 +99,10 @@ impl<'a> FileSession<'a> {
         store: &'a FileStore,
         owner: &Owner<'_>,
         tight: Option<Room>,
+        of_copy: bool,
     ) -> Result<Self, StoreError> {
         let replayed = replay::replay(store)?;
-        let (clock, was_set_back) = ClockFile::read(store, owner.now, replayed.latest)?;
+        let (clock, was_set_back) = ClockFile::read(store, owner.now, replayed.latest, of_copy)?;
         let mut session = Self {
             store,
             lock: None,
@@ -606,11 +607,12 @@ impl<'a> FileSession<'a> {
                 continue;
             }
             let (mut dirs, mut any) = (Vec::new(), false);
-            self.store.list(&top, &mut |name, kind| match kind {
+            let listed = self.store.list(&top, &mut |name, kind| match kind {
                 Kind::Directory => dirs.push(format!("{top}/{}", name.display())),
                 Kind::File | Kind::Other => any = true,
-            })?;
-            if any || !dirs.iter().all(|dir| is_empty(dir)) {
+            });
+            // One that cannot be listed may hold anything, and costs no other destination its turn.
+            if listed.is_err() || any || !dirs.iter().all(|dir| is_empty(dir)) {
                 return Ok(true);
             }
             is_empty(&top);
@@ -853,6 +855,10 @@ impl Session for FileSession<'_> {
                 other => other,
             }
         })
+    }
+
+    fn sync_memories(&mut self) -> Result<(), StoreError> {
+        self.guard(|session| session.store.sync_dir("destinations"))
     }
 
     fn mend(&mut self, checkup: &Checkup<'_>) -> Result<(), StoreError> {

@@ -371,7 +371,9 @@ impl FileSession<'_> {
         for dir in dirs {
             self.store.sync_place(dir)?;
         }
-        let mut known: HashSet<RequestId> = present.into_keys().collect();
+        // One that is only in corrupt/ is told of, and its file kept.
+        let is_item = |(id, at)| (at != census::Where::Aside).then_some(id);
+        let mut known: HashSet<RequestId> = present.into_iter().filter_map(is_item).collect();
         for id in begun {
             if !known.contains(id) && self.store.tombstone(*id)?.is_some() {
                 known.insert(*id);

@@ -253,7 +253,13 @@ impl FileSession<'_> {
         self.store.make_dirs("tmp")?;
         self.store
             .write_whole("spool.json", format!("{json}\n").as_bytes())?;
-        self.store.sync_dir("")
+        self.store.sync_dir("")?;
+        self.clock.becomes_own();
+        let own = super::super::FileStore {
+            lock_inode: spool.lock_inode,
+            ..self.store.clone()
+        };
+        self.clock.write(&own)
     }
 }
 

@@ -1,13 +1,18 @@
 //! The notices of a session become items.
 
+use std::io;
+
 use uuid::Uuid;
 
-use super::super::super::{Store as _, StoreError};
-use super::super::{keys, replay};
+use super::super::super::StoreError;
+use super::super::journal::io_error;
+use super::super::layout::{Place, Slot};
+use super::super::{ITEM_BYTES_MAX, keys, replay};
 use super::FileSession;
 use crate::model::envelope::Envelope;
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::RequestId;
+use crate::model::item::Item;
 use crate::model::state::State;
 
 /// What an id is to a notice that is to have it.
@@ -36,7 +41,7 @@ impl FileSession<'_> {
     fn accept_notice(&mut self, mut envelope: Envelope) -> Result<(), StoreError> {
         let first = envelope.request_id;
         for again in 1_u64.. {
-            match self.taken(envelope.request_id)? {
+            match self.taken(&envelope)? {
                 Taken::ByItself => return Ok(()),
                 Taken::No => match self.place_notice(&envelope) {
                     Err(StoreError::Exists { .. }) => {}
@@ -49,18 +54,43 @@ impl FileSession<'_> {
         Ok(())
     }
 
-    fn taken(&self, id: RequestId) -> Result<Taken, StoreError> {
-        if let Some(found) = self.store.find(id)? {
-            let item = self.store.read(&found)?;
-            return Ok(match item {
-                Some(Ok(item)) if item.envelope.notice => Taken::ByItself,
-                Some(_) | None => Taken::ByAnother,
-            });
+    /// Looks at no more than two files, whatever the spool holds.
+    fn taken(&self, envelope: &Envelope) -> Result<Taken, StoreError> {
+        let id = envelope.request_id;
+        // Nobody has moved it from where it was accepted: the journal is replayed before anything
+        // else is done.
+        let place = Place {
+            state: State::Pending,
+            destination: envelope.destination.to_string(),
+            slot: Slot::Root,
+            id,
+        };
+        let path = self.store.path(&place.path());
+        match self.store.disk.read(&path, ITEM_BYTES_MAX) {
+            Ok(bytes) => {
+                let is_notice = Item::parse(&bytes).is_ok_and(|parsed| parsed.item.envelope.notice);
+                return Ok(if is_notice {
+                    Taken::ByItself
+                } else {
+                    Taken::ByAnother
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                return Ok(Taken::ByAnother);
+            }
+            Err(source) if replay::is_of_the_disk(&source) => {
+                return Err(io_error("read", &path, source));
+            }
+            // It is not there, or nobody can tell.
+            Err(_) => {}
         }
-        // No notice reserves its id.
+        // An id that a caller chose is reserved as long as its item is there, and no notice's is.
         let reserved = self.store.path(&keys::own_id_path(id));
         Ok(match self.store.disk.stat(&reserved) {
             Ok(_) => Taken::ByAnother,
+            Err(source) if replay::is_of_the_disk(&source) => {
+                return Err(io_error("look at", &reserved, source));
+            }
             Err(_) => Taken::No,
         })
     }

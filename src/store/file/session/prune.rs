@@ -150,11 +150,14 @@ impl FileSession<'_> {
         let mut more = false;
         let mut foreign = Vec::new();
         let passed = &self.pruner.passed;
+        let now = self.now;
         let listed = self.store.list(&dir, &mut |name, kind| match (
             kind,
             layout::parse_name(name.to_str().unwrap_or_default()),
         ) {
             (Kind::File, Some((id, None))) if passed.contains(&id) || taken.contains(&id) => {}
+            // A caller's own, made ahead of its time: tombstones are looked for from that on.
+            (Kind::File, Some((id, None))) if id_time(id).is_some_and(|at| at > now) => {}
             (Kind::File, Some((id, None))) if ids.len() < NAMES_MAX => ids.push(id),
             (Kind::File, Some((_, None))) => more = true,
             _ => foreign.push(format!("{dir}/{}", name.display())),
@@ -250,10 +253,6 @@ impl FileSession<'_> {
         };
         if !retention.is_over(state, latest_time(&item), now) {
             // Filed while the clock stood wrong: its day comes.
-            return Ok(None);
-        }
-        if id_time(place.id).is_some_and(|at| at > now) {
-            // A caller's own, made ahead of its time: tombstones are looked for from that on.
             return Ok(None);
         }
         let key = self.key_of(&tombstone)?;
