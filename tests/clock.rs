@@ -12,6 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tickpost::clock::Clock;
 use tickpost::config::Config;
+use tickpost::engine::plan::plan;
 use tickpost::engine::report::{Report, StoppedBy};
 use tickpost::engine::{Engine, Options};
 use tickpost::model::envelope::{Envelope, Request, Requester, VERSION, sha256_hex};
@@ -211,6 +212,17 @@ impl World {
     fn tick(&self, script: &[Outcome]) -> Report {
         let script = script.iter().cloned().map(Some).collect();
         self.tick_as(script, 0, &Options::default())
+    }
+
+    /// A network that answers 200, after a second.
+    fn wire(&self) -> Wire {
+        Wire {
+            clock: self.clock.clone(),
+            script: VecDeque::new(),
+            takes_ms: SECOND_MS,
+            under_way: VecDeque::new(),
+            begun: Rc::clone(&self.begun),
+        }
     }
 
     fn tick_as(
@@ -1125,4 +1137,90 @@ fn what_is_held_for_another_reason_stays_when_a_secret_is_accepted_again() {
     world.tick(&[]);
     assert_eq!(world.word(refused), "confirmed accepted");
     assert_eq!(world.stands(other).0, "held");
+}
+
+#[test]
+fn a_change_of_the_configuration_gives_back_what_it_may_mend_and_nothing_else() {
+    let mut world = World::new("concurrency = 1");
+    let not_found = world.post();
+    world.tick(&[status(404)]);
+    let refused = world.post();
+    world.tick(&[status(402)]);
+    let before = [world.word(not_found), world.word(refused)];
+    assert!(
+        before.iter().all(|word| word.starts_with("held ")),
+        "{before:?}"
+    );
+    world.tick(&[]);
+    assert_eq!([world.word(not_found), world.word(refused)], before);
+    let path = world.dir.path().join("tickpost.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace(":9\"", ":99\"")).unwrap();
+    world.config = Config::load(&path).unwrap();
+    let report = world.tick(&[]);
+    assert_eq!(report.released, 1, "{report:?}");
+    assert_eq!(world.word(not_found), "confirmed accepted");
+    assert_eq!(world.word(refused), before[1]);
+}
+
+#[test]
+fn a_plan_calls_what_may_have_arrived_a_repeat() {
+    let world = World::new(KEYED);
+    let id = world.post();
+    world.tick(&[lost()]);
+    world.clock.pass(HOUR_MS);
+    let fresh = world.post();
+    let steps = plan(&world.config, &world.store, None, None, world.clock.now()).unwrap();
+    let action = |id| {
+        steps
+            .iter()
+            .find(|step| step.request_id == id)
+            .unwrap()
+            .action
+    };
+    assert_eq!([action(id), action(fresh)], ["resend", "send"]);
+}
+
+/// The most that were claimed at once in a tick, begun or not.
+fn most_claimed(world: &World, wire: &mut dyn Transport) -> u64 {
+    let most = Cell::new(0);
+    Engine {
+        config: &world.config,
+        store: &world.store,
+        clock: &world.clock,
+        jitter: &mut || 0,
+        // It is asked between any two steps.
+        stop: &|| {
+            most.set(most.get().max(world.count(State::Unknown)));
+            false
+        },
+        watch: &mut |_| {},
+    }
+    .tick(wire, &Options::default())
+    .unwrap();
+    most.get()
+}
+
+/// After a crash it would be a person's work.
+#[test]
+fn without_a_key_nothing_is_claimed_before_its_rate_lets_it_begin() {
+    let world = World::new("rate = \"20/m\"");
+    for _ in 0..4 {
+        world.post();
+    }
+    let mut wire = world.wire();
+    assert_eq!(most_claimed(&world, &mut wire), 1);
+    assert_eq!(world.count(State::Confirmed), 4);
+}
+
+#[test]
+fn no_more_is_under_way_than_the_ticks_concurrency() {
+    let world = World::with("[tick]\nconcurrency = 3", "concurrency = 8");
+    for _ in 0..20 {
+        world.post();
+    }
+    // Without a key nothing is claimed that is not begun.
+    let mut wire = world.wire();
+    assert_eq!(most_claimed(&world, &mut wire), 3);
+    assert_eq!(world.count(State::Confirmed), 20);
 }

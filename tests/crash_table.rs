@@ -245,7 +245,11 @@ fn a_torn_key_is_one_of_nobody() {
 
 #[test]
 fn an_id_that_was_reserved_and_not_used_is_still_the_callers() {
-    for bytes in ["", "whatever", "\0\0\0\0"] {
+    let another = serde_json::json!({
+        "request_id": id(1), "body_sha256": "0", "request_sha256": "0", "destination": "b",
+    })
+    .to_string();
+    for bytes in ["", "whatever", "\0\0\0\0", &another] {
         let spool = Spool::new();
         spool.plant(&format!("keys/_ids/{}", id(1)), bytes);
         let first = offered(&spool, offer(envelope(1), true));

@@ -293,6 +293,38 @@ fn what_was_begun_and_not_ended_for_a_day_is_told() {
     assert!(spool.path(&taking).exists());
 }
 
+/// Somebody accepts an item while its body is about to be removed.
+#[derive(Clone)]
+struct Acceptance {
+    item: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Gate for Acceptance {
+    fn write(&self, op: &str, path: &Path) -> io::Result<()> {
+        if op == "write_new" && path.to_string_lossy().contains("keys__ids") {
+            fs::write(&self.item, &self.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_body_whose_item_has_just_been_accepted_stays() {
+    let spool = Spool::new();
+    let lost = accept(&spool.store(), 1, None, true);
+    let item = spool.path(&format!("pending/a/{lost}.jsonl"));
+    let bytes = fs::read(&item).unwrap();
+    forget(&spool, lost);
+    let at = in_two_days();
+    let body = format!("bodies/{lost}");
+    assert_eq!(spool.found(at), [format!("orphan_body {body}")]);
+    let gate = Acceptance { item, bytes };
+    mend(&spool.store_on(Arc::new(Gated(gate))), at).unwrap();
+    assert_eq!(spool.items(), [format!("pending/a/{lost}.jsonl")]);
+    assert!(spool.path(&body).exists());
+}
+
 /// A process that dies at its `n`th write: that and all later ones are not done.
 #[derive(Clone)]
 struct Death {

@@ -275,6 +275,28 @@ fn each_day_has_its_ledger() {
     assert_eq!(spool.audit(late).accepted, 5);
 }
 
+/// What a loss of power leaves of a line is a hole, however long, and the next line follows it: also
+/// where a ledger is read in parts.
+#[test]
+fn a_long_hole_in_a_ledger_hides_no_line_behind_it() {
+    let spool = Spool::new();
+    let store = spool.store_on(&Told::default());
+    store
+        .accept_all(offers(1), &Limits::NONE, &mut Vec::new())
+        .unwrap();
+    let relative = format!("log/accepted-{}.jsonl", NOW.day_name());
+    let line = fs::read(spool.root.join(&relative)).unwrap();
+    for hole in [256 * 1024 - line.len() / 2, 600 * 1024] {
+        spool.plant(&relative, [vec![0; hole], line.clone()].concat());
+        let audit = spool.audit(NOW);
+        assert_eq!(
+            (audit.accepted, audit.unlisted),
+            (1, 0),
+            "{hole}: {audit:?}"
+        );
+    }
+}
+
 /// Ledgers go durably before any tombstone: dead at any write, nothing pruned is called missing.
 #[test]
 fn ledgers_go_before_the_tombstones_of_what_they_list() {

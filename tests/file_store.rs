@@ -26,7 +26,8 @@ use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::{self, Record};
 use tickpost::store::file::layout::{Place, Slot};
 use tickpost::store::{
-    Claimed, Decision, Interrupted, Memory, Owner, Scope, Session, Store, StoreError,
+    Claimed, Decision, Dropped, Intake, Interrupted, Limits, Memory, Offer, Owner, Scope, Session,
+    Store, StoreError,
 };
 
 mod common;
@@ -1310,6 +1311,183 @@ fn a_files_time_is_only_a_hint() {
     let last = format!("pending/a/{}/{}.jsonl", at(5).minute_name(), id(5));
     assert!(spool.path(&last).exists());
     assert_eq!(RealDisk.stat(&spool.path(&last)).unwrap().mtime, at(5));
+}
+
+#[test]
+fn a_file_that_tells_a_later_time_than_its_item_keeps_its_turn() {
+    let spool = Spool::new();
+    for n in 1..=3 {
+        spool.accept(n, |_| {});
+    }
+    for (n, at) in [(1, NOW), (2, NOW.plus(99 * DAY_MS)), (3, NOW)] {
+        let path = format!("pending/a/{}.jsonl", id(n));
+        RealDisk.set_mtime(&spool.path(&path), at).unwrap();
+    }
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim_all).unwrap();
+    let order: Vec<RequestId> = claims.iter().map(|c| c.item.envelope.request_id).collect();
+    assert_eq!(order, [1, 2, 3].map(id));
+}
+
+/// So a tick looks at the times of those alone whose hour is near.
+#[test]
+fn what_comes_near_in_its_day_is_filed_by_its_minute() {
+    let spool = Spool::new();
+    let at = |hours: u64| NOW.plus(hours * 60 * MINUTE);
+    for n in [4, 7] {
+        spool.accept(n, |e| e.not_before = Some(at(n)));
+    }
+    let path = |n: u64, dir: String| format!("pending/a/{dir}/{}.jsonl", id(n));
+    let day = |n| path(n, at(n).day_name());
+    let near = path(4, at(4).minute_name());
+    for (now, items) in [(NOW, [day(4), day(7)]), (at(3), [day(7), near])] {
+        let store = spool.store();
+        let mut session = store.lock(&owner(now)).unwrap();
+        let claims = session.claim(&want(9), now, &mut claim_all).unwrap();
+        assert!(claims.is_empty());
+        session.close(now, None).unwrap();
+        assert_eq!(spool.items(), items);
+    }
+}
+
+#[test]
+fn a_minute_of_held_items_goes_when_it_is_empty() {
+    let spool = Spool::new();
+    let held = attempt(1, NOW, State::Held, Some(NOW));
+    let dir = format!("held/a/{}", NOW.minute_name());
+    spool.plant(&format!("{dir}/{}.jsonl", id(1)), &bytes_of(1, &[held]));
+    let store = spool.store();
+    let mut release = |_: &Item| {
+        let event = by_hand(EventKind::Released, NOW, State::Pending, None);
+        Decision::Settle(Box::new(event), vec![])
+    };
+    for woken in [1, 0] {
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        assert_eq!(
+            session.wake(&dest("a"), NOW, 9, &mut release).unwrap(),
+            woken
+        );
+        session.close(NOW, None).unwrap();
+    }
+    assert_eq!(spool.items(), [format!("pending/a/{}.jsonl", id(1))]);
+    assert!(!spool.path(&dir).exists());
+}
+
+#[test]
+fn a_directory_within_that_of_a_minute_is_told() {
+    let spool = Spool::new();
+    let strange = format!("pending/a/{0}/{0}", NOW.minute_name());
+    fs::create_dir_all(spool.path(&strange)).unwrap();
+    assert_eq!(spool.store().counts().unwrap().foreign, [strange]);
+}
+
+#[test]
+fn what_is_taken_in_together_is_bounded_in_bytes() {
+    let spool = Spool::in_memory();
+    fs::create_dir_all(spool.path("incoming/a")).unwrap();
+    for n in 1..=6 {
+        let path = spool.path(&format!("incoming/a/{n}.json"));
+        fs::write(path, vec![b' '; 1 << 20]).unwrap();
+    }
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut looks = 0;
+    let mut refuse = |_: &Dropped<'_>| {
+        looks += 1;
+        Intake::Refuse("it is no item".to_owned())
+    };
+    let taken = session.take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut refuse);
+    assert!(taken.unwrap().left);
+    assert_eq!(looks, 4);
+}
+
+#[test]
+fn a_drop_that_repeats_a_key_is_counted_as_known() {
+    let spool = Spool::new();
+    fs::create_dir_all(spool.path("incoming/a")).unwrap();
+    for name in ["x", "y"] {
+        fs::write(spool.path(&format!("incoming/a/{name}.json")), "{}").unwrap();
+    }
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut next = 0;
+    let mut decide = |_: &Dropped<'_>| {
+        next += 1;
+        let mut envelope = envelope(next);
+        envelope.request = common::envelope(1).request;
+        envelope.key = Some("k".to_owned());
+        Intake::Accept(Box::new(Offer {
+            envelope,
+            accepted: accepted(),
+            own_id: false,
+            body: None,
+        }))
+    };
+    let taken = session.take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut decide);
+    let taken = taken.unwrap();
+    assert_eq!((taken.accepted, taken.known), (1, 1));
+}
+
+#[test]
+fn no_more_is_looked_at_than_is_asked_for() {
+    let spool = Spool::new();
+    for n in 1..=5 {
+        spool.accept(n, |_| {});
+    }
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut wants = want(5);
+    wants[0].looks_max = 2;
+    let mut looks = 0;
+    let mut leave = |_: &Item| {
+        looks += 1;
+        Decision::Leave
+    };
+    session.claim(&wants, NOW, &mut leave).unwrap();
+    assert_eq!(looks, 2);
+}
+
+/// In a drop box names are as long as the file system lets them be.
+#[test]
+fn a_long_name_stays_within_its_bounds() {
+    // Each bound is in the midst of a letter.
+    let name = format!("x{}.json", "é".repeat(120));
+    for refused in [true, false] {
+        let spool = Spool::new();
+        fs::create_dir_all(spool.path("incoming/a")).unwrap();
+        fs::write(spool.path(&format!("incoming/a/{name}")), "{}").unwrap();
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let mut decide = |_: &Dropped<'_>| {
+            if refused {
+                return Intake::Refuse("it is no item".to_owned());
+            }
+            Intake::Accept(Box::new(Offer {
+                envelope: envelope(1),
+                accepted: accepted(),
+                own_id: false,
+                body: None,
+            }))
+        };
+        // There is no room: what was named stays.
+        let limits = Limits {
+            items_max: Some(0),
+            ..Limits::NONE
+        };
+        let box_of = dest("a");
+        session
+            .take_in(&box_of, 1 << 20, &limits, &mut decide)
+            .unwrap();
+        session.close(NOW, None).unwrap();
+        let start = format!("x{}", "é".repeat(99));
+        if refused {
+            assert!(spool.path(&format!("corrupt/{start}.why.json")).exists());
+        } else {
+            let taking = format!("incoming/a/{start}.{}.taking", id(1));
+            assert_eq!(spool.names(&["incoming"]), [taking]);
+        }
+    }
 }
 
 /// Two files of one id, which no operation makes: the one that the journal moves goes on.

@@ -32,7 +32,7 @@ use tickpost::model::event::{Event, EventKind};
 use tickpost::model::item::Item;
 use tickpost::model::notice::Notice;
 use tickpost::model::state::State;
-use tickpost::store::disk::Disk;
+use tickpost::store::disk::{Disk, RealDisk};
 use tickpost::store::file::FileStore;
 use tickpost::store::{Decision, Interrupted, Store};
 use uuid::Uuid;
@@ -302,4 +302,19 @@ fn an_error_of_the_journal_names_its_whole_path() {
     let error = session.claim(&want(1), NOW, &mut claim_all).unwrap_err();
     let path = full.path("journal/00000001.jsonl").display().to_string();
     assert!(error.to_string().ends_with(&path), "{error}");
+}
+
+/// A sixteenth of the file system, within bounds.
+#[test]
+fn the_reserve_is_as_large_as_its_file_system_lets_it_be() {
+    let full = full_disk(Errno::NOSPC, true);
+    let store = FileStore::open(&full.path(""), true).unwrap();
+    store.lock(&owner(NOW)).unwrap();
+    let total = RealDisk.room(&full.path("")).unwrap().bytes_total;
+    let whole = (total / 16).clamp(128 * 1024, 4 * 1024 * 1024);
+    let files = fs::read_dir(full.path("reserve")).unwrap();
+    let lengths: Vec<u64> = files
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .collect();
+    assert_eq!(lengths, [whole / 32; 32]);
 }

@@ -1,0 +1,298 @@
+//! What one call of the disk says costs no more than it must: an error that is not passed over, room
+//! that is nearly gone, a lock that somebody else owns. On the disk in memory of the simulation.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+#[path = "common/crash_disk.rs"]
+#[expect(dead_code, reason = "the simulation uses the rest of it")]
+mod crash_disk;
+
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use common::{NOW, accepted, attempt, dest, envelope, id, owner, want};
+use crash_disk::{CrashDisk, Profile, Watch};
+use rustix::io::Errno;
+use tickpost::model::item::{Item, event_line};
+use tickpost::model::state::State;
+use tickpost::model::time::DAY_MS;
+use tickpost::model::tombstone::Retention;
+use tickpost::store::disk::{Disk as _, Lock};
+use tickpost::store::file::FileStore;
+use tickpost::store::{Answer, Decision, DestinationHold, Limits, Offer, Scope, Store};
+
+const ROOT: &str = "/spool";
+
+#[derive(Default)]
+struct Script {
+    /// What is done so to a path that ends so fails.
+    fails: RefCell<Option<(&'static str, String)>>,
+    /// Before this is done to a path that ends so, somebody else removes it.
+    vanishes: RefCell<Option<(&'static str, String)>>,
+    disk: RefCell<Option<CrashDisk>>,
+    /// Somebody's lock: given up as soon as another asks for it.
+    held: RefCell<Option<Box<dyn Lock>>>,
+}
+
+impl Watch for Script {
+    fn before(&self, op: &'static str, path: &Path) -> io::Result<()> {
+        let is_it = |(other, end): &mut (&str, String)| *other == op && path.ends_with(&**end);
+        let vanishes = self.vanishes.borrow_mut().take_if(is_it);
+        if vanishes.is_some() {
+            self.disk.borrow().as_ref().unwrap().unlink(path).unwrap();
+        }
+        match &*self.fails.borrow() {
+            Some((fails, end)) if *fails == op && path.ends_with(end) => {
+                Err(io::Error::from_raw_os_error(Errno::IO.raw_os_error()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn contended(&self, _: &Path) {
+        self.held.take();
+    }
+}
+
+struct Spool {
+    disk: CrashDisk,
+    script: Rc<Script>,
+}
+
+fn path(relative: &str) -> PathBuf {
+    Path::new(ROOT).join(relative)
+}
+
+impl Spool {
+    fn new() -> Self {
+        let script = Rc::<Script>::default();
+        let watch: Rc<dyn Watch> = Rc::<Script>::clone(&script);
+        let disk = CrashDisk::new(Profile::Ext4, 1, watch);
+        disk.make_dir(Path::new(ROOT)).unwrap();
+        let dirs = "incoming pending unknown held confirmed failed corrupt bodies keys keys/a tmp \
+            journal destinations log order pending/a";
+        for name in dirs.split_whitespace() {
+            disk.make_dir(&path(name)).unwrap();
+        }
+        for name in ["lock", "wake"] {
+            disk.create(&path(name), b"", None).unwrap();
+        }
+        let text = serde_json::json!({
+            "format": 1, "spool_id": id(1), "created_at": NOW,
+            "lock_inode": disk.stat(&path("lock")).unwrap().inode.1,
+        });
+        disk.create(&path("spool.json"), text.to_string().as_bytes(), None)
+            .unwrap();
+        *script.disk.borrow_mut() = Some(disk.clone());
+        Self { disk, script }
+    }
+
+    #[expect(
+        clippy::arc_with_non_send_sync,
+        reason = "a store wants an Arc, and a test has one thread"
+    )]
+    fn store(&self) -> FileStore {
+        FileStore::open_on(Arc::new(self.disk.clone()), Path::new(ROOT), true).unwrap()
+    }
+
+    fn fails(&self, op: &'static str, end: &str) {
+        *self.script.fails.borrow_mut() = Some((op, end.to_owned()));
+    }
+
+    fn vanishes(&self, op: &'static str, end: &str) {
+        *self.script.vanishes.borrow_mut() = Some((op, end.to_owned()));
+    }
+
+    fn has_vanished(&self) -> bool {
+        self.script.vanishes.borrow().is_none()
+    }
+
+    /// Whether a session that begins now finds too little room.
+    fn is_tight(&self) -> bool {
+        let store = self.store();
+        let session = store.lock(&owner(NOW)).unwrap();
+        let tight = session.tight().is_some();
+        session.close(NOW, None).unwrap();
+        tight
+    }
+}
+
+fn claim(_: &Item) -> Decision {
+    Decision::Claim
+}
+
+#[test]
+fn an_item_that_cannot_be_looked_at_is_told() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let name = format!("{}.jsonl", id(1));
+    spool.fails("stat", &name);
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim).unwrap();
+    assert!(claims.is_empty());
+    let told = &session.met().foreign;
+    assert!(told.iter().any(|what| what.contains(&name)), "{told:?}");
+}
+
+/// What it says of items is not in their places.
+#[test]
+fn nobody_reads_past_a_journal_that_cannot_be_read() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(9), NOW, &mut claim).unwrap();
+    spool.fails("read", "journal/00000001.jsonl");
+    let mut seen = Vec::new();
+    let scanned = store.scan(&Scope::default(), &mut |found| {
+        seen.push(found.id);
+        Ok(())
+    });
+    assert!(scanned.is_err(), "{seen:?}");
+    assert!(store.find(id(1)).is_err());
+}
+
+/// But an error of the disk is no hold.
+#[test]
+fn a_hold_that_cannot_be_read_is_an_error_and_a_damaged_one_a_hold() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let hold = DestinationHold {
+        at: NOW,
+        by: "someone(1)".to_owned(),
+        note: None,
+    };
+    store.set_destination_hold(&dest("a"), Some(&hold)).unwrap();
+    assert_eq!(store.destination_hold("a").unwrap(), Some(hold));
+    let file = path("destinations/a.hold.json");
+    spool.disk.unlink(&file).unwrap();
+    spool.disk.create(&file, b"{", None).unwrap();
+    assert!(store.destination_hold("a").unwrap().is_some());
+    spool.fails("read", "a.hold.json");
+    assert!(store.destination_hold("a").is_err());
+    // What is no file at all is a damaged one.
+    *spool.script.fails.borrow_mut() = None;
+    spool.disk.unlink(&file).unwrap();
+    spool.disk.make_dir(&file).unwrap();
+    assert!(store.destination_hold("a").unwrap().is_some());
+}
+
+#[test]
+fn a_key_that_somebody_is_just_using_is_waited_for() {
+    let spool = Spool::new();
+    let mut envelope = envelope(1);
+    envelope.key = Some("k".to_owned());
+    let name = tickpost::model::envelope::sha256_hex(b"k");
+    let key = path(&format!("keys/a/{name}"));
+    spool.disk.create(&key, b"", None).unwrap();
+    *spool.script.held.borrow_mut() = spool.disk.lock(&key).unwrap();
+    let offer = Offer {
+        envelope,
+        accepted: accepted(),
+        own_id: false,
+        body: None,
+    };
+    let mut answers = Vec::new();
+    spool
+        .store()
+        .accept_all(vec![offer], &Limits::NONE, &mut answers)
+        .unwrap();
+    assert_eq!(answers, [Answer::New(id(1))]);
+    assert!(spool.script.held.borrow().is_none(), "it was asked for");
+}
+
+/// The reserve is made while there is much room, and kept with less.
+#[test]
+fn a_reserve_that_is_there_is_kept_until_the_disk_is_nearly_full() {
+    let spool = Spool::new();
+    assert!(!spool.is_tight());
+    let whole = path("reserve/32");
+    assert!(spool.disk.stat(&whole).is_ok());
+    spool.disk.bound(100 * 1024, 60);
+    assert!(!spool.is_tight());
+    assert!(spool.disk.stat(&whole).is_ok());
+}
+
+#[test]
+fn no_reserve_is_made_of_the_last_inodes() {
+    for (files, tight) in [(40, true), (120, false)] {
+        let spool = Spool::new();
+        spool.disk.bound(1 << 20, files);
+        assert_eq!(spool.is_tight(), tight, "{files}");
+        assert_eq!(spool.disk.stat(&path("reserve/32")).is_err(), tight);
+    }
+}
+
+/// An operator's command, or a tick, has moved it meanwhile.
+#[test]
+fn an_item_that_vanishes_while_it_is_looked_at_is_no_fault() {
+    let spool = Spool::new();
+    let store = spool.store();
+    for n in [1, 2] {
+        store.accept(envelope(n), accepted()).unwrap();
+    }
+    spool.vanishes("stat", &format!("{}.jsonl", id(1)));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim).unwrap();
+    assert!(spool.has_vanished());
+    assert_eq!(claims.len(), 1);
+    assert_eq!(session.met().foreign, Vec::<String>::new());
+}
+
+/// A tick has ended.
+#[test]
+fn a_journal_that_vanishes_while_it_is_read_says_nothing() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(9), NOW, &mut claim).unwrap();
+    spool.vanishes("read", "journal/00000001.jsonl");
+    let found = store.find(id(1)).unwrap();
+    assert!(spool.has_vanished());
+    assert_eq!(found.unwrap().state, State::Unknown);
+}
+
+/// The same day's retention is over.
+#[test]
+fn a_log_that_vanishes_while_it_is_read_holds_nothing() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let name = format!("pruned-{}.jsonl", NOW.day_name());
+    let log = path(&format!("log/{name}"));
+    spool.disk.create(&log, b"{}\n", None).unwrap();
+    spool.vanishes("read", &name);
+    assert_eq!(store.tombstone(id(1)).unwrap(), None);
+    assert!(spool.has_vanished());
+}
+
+#[test]
+fn what_somebody_else_has_removed_is_pruned_all_the_same() {
+    let spool = Spool::new();
+    let long_ago = NOW.minus(200 * DAY_MS);
+    let mut begun = accepted();
+    begun.at = long_ago;
+    let mut old = envelope(1);
+    old.enqueued_at = long_ago;
+    let (_, mut bytes) = Item::accept(old, begun).unwrap();
+    let event = attempt(1, long_ago, State::Confirmed, None);
+    bytes.extend(event_line(&event).unwrap());
+    let day = format!("confirmed/a/{}", long_ago.day_name());
+    for dir in ["confirmed/a", &day] {
+        spool.disk.make_dir(&path(dir)).unwrap();
+    }
+    let name = format!("{}.jsonl", id(1));
+    let place = path(&format!("{day}/{name}"));
+    spool.disk.create(&place, &bytes, None).unwrap();
+    spool.vanishes("unlink", &name);
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let pruned = session.prune(&Retention::default(), NOW, 9).unwrap();
+    assert!(spool.has_vanished());
+    assert_eq!(pruned.items, 1);
+}
