@@ -222,11 +222,8 @@ impl FileSession<'_> {
         if !owned.fresh {
             keys::rewrite(self.store, &mut owned, &mine)?;
         }
-        let path = self.store.path(relative);
-        self.store
-            .disk
-            .sync_file(&path)
-            .map_err(|source| io_error("sync", &path, source))
+        // Durable when the session ends; until then it is no worse than it was.
+        Ok(())
     }
 
     /// Everything durable, then `spool.json` with the lock of this spool and an id of its own.
