@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{Gate, Gated, NOW, accepted, dest, envelope, owner};
+use common::{Gate, Gated, NOW, accepted, dest, envelope, owner, store_on};
 use serde_json::json;
 use tickpost::model::draft::Draft;
 use tickpost::model::envelope::{Body, sha256_hex};
@@ -165,7 +165,7 @@ fn a_death_between_any_two_steps_never_mints_twice() {
             let next = Cell::new(0);
             for writes in [first, second, usize::MAX] {
                 let disk = MortalDisk::new(writes);
-                let store = FileStore::open_on(Arc::new(Gated(disk)), &root, true).unwrap();
+                let store = store_on(Gated(disk), &root);
                 let taken = take_in(&store, &next);
                 if writes == usize::MAX {
                     taken.as_ref().unwrap();
@@ -233,7 +233,7 @@ fn keyed(n: u64, destination: &str) -> Offer {
 }
 
 fn accept(disk: &MortalDisk, root: &Path, offers: Vec<Offer>) -> (Vec<Answer>, bool) {
-    let store = FileStore::open_on(Arc::new(Gated(disk.clone())), root, true).unwrap();
+    let store = store_on(Gated(disk.clone()), root);
     let mut answers = Vec::new();
     let accepted = store.accept_all(offers, &Limits::NONE, &mut answers);
     (answers, accepted.is_ok())
@@ -306,7 +306,7 @@ fn a_file_that_cannot_be_set_aside_costs_itself_alone() {
     fs::write(root.join("incoming/a/good.json"), r#"{"request":{}}"#).unwrap();
     let mut disk = MortalDisk::new(usize::MAX);
     disk.forbidden = Some(("/incoming/", "/corrupt/"));
-    let store = FileStore::open_on(Arc::new(Gated(disk)), &root, true).unwrap();
+    let store = store_on(Gated(disk), &root);
     let taken = take_in(&store, &Cell::new(0)).unwrap();
     assert_eq!(taken.accepted, 1);
     assert_eq!(fs::read_dir(root.join("corrupt")).unwrap().count(), 0);

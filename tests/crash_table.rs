@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use tempfile::TempDir;
 use tickpost::model::envelope::{Envelope, sha256_hex};
@@ -27,7 +26,10 @@ use tickpost::store::{
 };
 
 mod common;
-use common::{MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner, want};
+use common::{
+    MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, new_spool, owner,
+    store_on, want,
+};
 
 struct Spool {
     _dir: TempDir,
@@ -36,15 +38,12 @@ struct Spool {
 
 impl Spool {
     fn new() -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let dir = dir.unwrap();
-        let root = dir.path().join("spool");
-        FileStore::init(&root, "", id(1).0, NOW).unwrap();
+        let (dir, root) = new_spool();
         Self { _dir: dir, root }
     }
 
     fn store(&self) -> FileStore {
-        FileStore::open_on(Arc::new(QuickDisk), &self.root, true).unwrap()
+        store_on(QuickDisk, &self.root)
     }
 
     fn path(&self, relative: &str) -> PathBuf {

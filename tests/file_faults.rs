@@ -10,12 +10,12 @@ mod crash_disk;
 
 use std::cell::RefCell;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use common::{NOW, accepted, attempt, dest, envelope, id, owner, want};
-use crash_disk::{CrashDisk, Profile, Watch};
+use crash_disk::{CrashDisk, Profile, ROOT, Watch, path};
 use rustix::io::Errno;
 use tickpost::model::item::{Item, event_line};
 use tickpost::model::state::State;
@@ -24,8 +24,6 @@ use tickpost::model::tombstone::Retention;
 use tickpost::store::disk::{Disk as _, Lock};
 use tickpost::store::file::FileStore;
 use tickpost::store::{Answer, Decision, DestinationHold, Limits, Offer, Scope, Store};
-
-const ROOT: &str = "/spool";
 
 #[derive(Default)]
 struct Script {
@@ -63,30 +61,12 @@ struct Spool {
     script: Rc<Script>,
 }
 
-fn path(relative: &str) -> PathBuf {
-    Path::new(ROOT).join(relative)
-}
-
 impl Spool {
     fn new() -> Self {
         let script = Rc::<Script>::default();
         let watch: Rc<dyn Watch> = Rc::<Script>::clone(&script);
         let disk = CrashDisk::new(Profile::Ext4, 1, watch);
-        disk.make_dir(Path::new(ROOT)).unwrap();
-        let dirs = "incoming pending unknown held confirmed failed corrupt bodies keys keys/a tmp \
-            journal destinations log order pending/a";
-        for name in dirs.split_whitespace() {
-            disk.make_dir(&path(name)).unwrap();
-        }
-        for name in ["lock", "wake"] {
-            disk.create(&path(name), b"", None).unwrap();
-        }
-        let text = serde_json::json!({
-            "format": 1, "spool_id": id(1), "created_at": NOW,
-            "lock_inode": disk.stat(&path("lock")).unwrap().inode.1,
-        });
-        disk.create(&path("spool.json"), text.to_string().as_bytes(), None)
-            .unwrap();
+        disk.lay_out(NOW, &["keys/a", "pending/a"]);
         *script.disk.borrow_mut() = Some(disk.clone());
         Self { disk, script }
     }

@@ -19,7 +19,10 @@ use tickpost::store::file::FileStore;
 use tickpost::store::{Answer, Decision, Limits, Offer, Store};
 
 mod common;
-use common::{Gate, Gated, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner};
+use common::{
+    Gate, Gated, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, new_spool, owner,
+    store_on,
+};
 
 /// A disk that tells what was written, and on which nothing is written any more after so many
 /// writes, or not to paths that hold a word.
@@ -69,20 +72,17 @@ struct Spool {
 
 impl Spool {
     fn new() -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let dir = dir.unwrap();
-        let root = dir.path().join("spool");
-        FileStore::init(&root, "", id(1).0, NOW).unwrap();
+        let (dir, root) = new_spool();
         fs::create_dir(root.join("pending/a")).unwrap();
         Self { _dir: dir, root }
     }
 
     fn store_on(&self, told: &Told) -> FileStore {
-        FileStore::open_on(Arc::new(Gated(told.clone())), &self.root, true).unwrap()
+        store_on(Gated(told.clone()), &self.root)
     }
 
     fn audit(&self, now: UnixMs) -> Audit {
-        let store = FileStore::open_on(Arc::new(QuickDisk), &self.root, true).unwrap();
+        let store = store_on(QuickDisk, &self.root);
         let mut session = store.lock(&owner(now)).unwrap();
         let audit = session.audit().unwrap();
         session.close(now, None).unwrap();

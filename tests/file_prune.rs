@@ -9,7 +9,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tempfile::TempDir;
 use tickpost::model::envelope::{Envelope, sha256_hex};
@@ -25,7 +24,10 @@ use tickpost::store::file::layout::Place;
 use tickpost::store::{Decision, Pruned, Scope, Store, StoreError};
 
 mod common;
-use common::{MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner, want};
+use common::{
+    MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, new_spool, owner,
+    store_on, want,
+};
 
 /// A spool in a directory of its own.
 struct Spool {
@@ -35,10 +37,7 @@ struct Spool {
 
 impl Spool {
     fn new() -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let dir = dir.unwrap();
-        let root = dir.path().join("spool");
-        FileStore::init(&root, "", id(1).0, NOW).unwrap();
+        let (dir, root) = new_spool();
         Self { _dir: dir, root }
     }
 
@@ -47,7 +46,7 @@ impl Spool {
     }
 
     fn store_on(&self, disk: impl Disk + 'static) -> FileStore {
-        FileStore::open_on(Arc::new(disk), &self.root, true).unwrap()
+        store_on(disk, &self.root)
     }
 
     fn path(&self, relative: &str) -> PathBuf {

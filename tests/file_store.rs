@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tempfile::TempDir;
 use tickpost::model::envelope::Envelope;
@@ -33,7 +32,7 @@ use tickpost::store::{
 mod common;
 use common::{
     Gate, Gated, MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner,
-    want,
+    store_on, want,
 };
 
 /// A spool in a directory of its own.
@@ -95,7 +94,7 @@ impl Spool {
     }
 
     fn store_on(&self, disk: impl Disk + 'static) -> FileStore {
-        FileStore::open_on(Arc::new(disk), &self.root, true).unwrap()
+        store_on(disk, &self.root)
     }
 
     fn path(&self, relative: &str) -> PathBuf {

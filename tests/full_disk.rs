@@ -23,9 +23,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use common::{Gate, Gated, MINUTE, NOW, accepted, attempt, dest, envelope, id, owner, want};
+use common::{
+    Gate, Gated, MINUTE, NOW, accepted, attempt, dest, envelope, id, owner, store_on, want,
+};
 use rustix::io::Errno;
 use tempfile::TempDir;
 use tickpost::model::event::{Event, EventKind};
@@ -130,10 +131,6 @@ fn full_disk(errno: Errno, frees: bool) -> Full {
         disk,
         store,
     }
-}
-
-fn store_on(disk: impl Disk + 'static, root: &Path) -> FileStore {
-    FileStore::open_on(Arc::new(disk), root, true).unwrap()
 }
 
 impl Full {

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use common::{MINUTE, NOW, accepted, attempt, by_hand, dest, envelope, id, owner, want};
-use crash_disk::{CrashDisk, Profile, Watch};
+use crash_disk::{CrashDisk, Profile, ROOT, Watch, path};
 use rustix::io::Errno;
 use tickpost::model::event::{Event, EventKind};
 use tickpost::model::ids::RequestId;
@@ -35,8 +35,6 @@ use tickpost::store::file::layout::Place;
 use tickpost::store::{
     Answer, Decision, Dropped, Intake, Interrupted, Limits, Offer, Session, Store,
 };
-
-const ROOT: &str = "/spool";
 
 /// How many times each story is told, with other things lost.
 const SEEDS: u64 = 40;
@@ -83,31 +81,12 @@ struct Spool {
     why: String,
 }
 
-fn path(relative: &str) -> PathBuf {
-    Path::new(ROOT).join(relative)
-}
-
 impl Spool {
     fn new(profile: Profile, seed: u64) -> Self {
         let script = Rc::<Script>::default();
         let watch: Rc<dyn Watch> = Rc::<Script>::clone(&script);
         let disk = CrashDisk::new(profile, seed, watch);
-        disk.make_dir(Path::new(ROOT)).unwrap();
-        let dirs = "incoming pending unknown held confirmed failed corrupt bodies keys tmp journal \
-            destinations log order incoming/a";
-        for name in dirs.split_whitespace() {
-            disk.make_dir(&path(name)).unwrap();
-        }
-        for name in ["lock", "wake"] {
-            disk.create(&path(name), b"", None).unwrap();
-        }
-        let text = serde_json::json!({
-            "format": 1, "spool_id": id(1), "created_at": NOW,
-            "lock_inode": disk.stat(&path("lock")).unwrap().inode.1,
-        });
-        disk.create(&path("spool.json"), text.to_string().as_bytes(), None)
-            .unwrap();
-        disk.write_back();
+        disk.lay_out(NOW, &["incoming/a"]);
         let why = format!("{profile:?}, seed {seed}");
         Self { disk, script, why }
     }

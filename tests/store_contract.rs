@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -25,7 +24,9 @@ use tickpost::store::{
 };
 
 mod common;
-use common::{MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner, want};
+use common::{
+    MINUTE, NOW, QuickDisk, accepted, attempt, by_hand, dest, envelope, id, owner, store_on, want,
+};
 
 /// One store, and what it lives in.
 struct Bench {
@@ -98,7 +99,7 @@ fn bench(name: &'static str) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("spool");
         FileStore::init(&root, "", id(1).0, NOW).unwrap();
-        let store = FileStore::open_on(Arc::new(QuickDisk), &root, true).unwrap();
+        let store = store_on(QuickDisk, &root);
         (Box::new(store), Some(dir))
     };
     Bench {

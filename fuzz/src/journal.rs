@@ -2,7 +2,6 @@
 //! whatever the records say.
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +12,17 @@ use tickpost::model::item::event_line;
 use tickpost::model::notice::{Merged, Notice};
 use tickpost::model::state::State;
 use tickpost::model::time::UnixMs;
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room};
 use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::{
     CarriedClaim, ClaimRecord, MoveRecord, Overlay, Record, decode,
 };
 use tickpost::store::{Owner, Store};
 
+#[path = "../../tests/common/gated.rs"]
+mod gated;
+
 use super::{Target, item_file, pick};
+use gated::{Gate, Gated};
 
 /// See [`check`].
 pub const TARGET: Target = Target {
@@ -147,7 +149,7 @@ fn replaying(journal: &[u8]) {
         let bench = bench.get_or_insert_with(Bench::new);
         bench.fill(journal);
         let before = bench.outside();
-        let disk = Arc::new(Fence(bench.root()));
+        let disk = Arc::new(Gated(Fence(bench.root().into())));
         let store = FileStore::open_on(disk, &bench.root(), true).unwrap();
         let owner = Owner {
             who: "a test",
@@ -167,116 +169,32 @@ fn replaying(journal: &[u8]) {
     });
 }
 
-/// The real disk without its syncs, within one directory.
-struct Fence(PathBuf);
+/// Lets nothing be touched but what is within one directory.
+#[derive(Clone)]
+struct Fence(Arc<Path>);
 
-impl Fence {
-    fn within<'p>(&self, path: &'p Path) -> &'p Path {
+impl Gate for Fence {
+    fn write(&self, op: &str, path: &Path) -> io::Result<()> {
+        // Of a log only what opens it has a path.
+        if op.starts_with("log ") {
+            return Ok(());
+        }
         let below = path.strip_prefix(&self.0);
         let below = below.unwrap_or_else(|_| panic!("outside: {}", path.display()));
         let plain = below
             .components()
             .all(|part| matches!(part, Component::Normal(_)));
         assert!(plain, "may lead outside: {}", path.display());
-        path
-    }
-}
-
-struct Unsynced(Box<dyn Log>);
-
-impl Log for Unsynced {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.append(bytes)
-    }
-    fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
-    fn reserve(&mut self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-}
 
-impl Disk for Fence {
-    fn list(&self, dir: &Path, each: &mut dyn FnMut(&OsStr, Kind)) -> io::Result<()> {
-        RealDisk.list(self.within(dir), each)
+    fn read(&self, op: &str, path: &Path) -> io::Result<()> {
+        self.write(op, path)
     }
-    fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-        RealDisk.read(self.within(path), bytes_max)
-    }
-    fn read_part(&self, path: &Path, from: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
-        RealDisk.read_part(self.within(path), from, bytes_max)
-    }
-    fn create(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        RealDisk.write_new(self.within(path), bytes, mtime)
-    }
-    fn write_new(&self, path: &Path, bytes: &[u8], mtime: Option<UnixMs>) -> io::Result<()> {
-        RealDisk.write_new(self.within(path), bytes, mtime)
-    }
-    fn reserve_file(&self, path: &Path, _: u64) -> io::Result<()> {
-        RealDisk.write_new(self.within(path), b"", None)
-    }
-    fn create_from(
-        &self,
-        path: &Path,
-        from: &mut dyn io::Read,
-        bytes_max: u64,
-        seen: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<Result<u64, io::Error>> {
-        RealDisk.create_from(self.within(path), from, bytes_max, seen)
-    }
-    fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
-        RealDisk.open(self.within(path))
-    }
-    fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
-        RealDisk.read_with_meta(self.within(path), bytes_max)
-    }
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        self.within(path);
-        Ok(())
-    }
-    fn room(&self, path: &Path) -> io::Result<Room> {
-        RealDisk.room(self.within(path))
-    }
-    fn append(&self, path: &Path, keep: u64, bytes: &[u8]) -> io::Result<()> {
-        RealDisk.append(self.within(path), keep, bytes)
-    }
-    fn append_line(&self, path: &Path, line: &[u8]) -> io::Result<()> {
-        RealDisk.append_line(self.within(path), line)
-    }
-    fn set_mtime(&self, path: &Path, mtime: UnixMs) -> io::Result<()> {
-        RealDisk.set_mtime(self.within(path), mtime)
-    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(self.within(from), self.within(to))
-    }
-    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.replace(self.within(from), self.within(to))
-    }
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(self.within(path))
-    }
-    fn make_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.make_dir(self.within(path))
-    }
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove_dir(self.within(path))
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.within(path);
-        Ok(())
-    }
-    fn sync_all(&self, path: &Path) -> io::Result<()> {
-        self.within(path);
-        Ok(())
-    }
-    fn stat(&self, path: &Path) -> io::Result<Meta> {
-        RealDisk.stat(self.within(path))
-    }
-    fn open_log(&self, path: &Path) -> io::Result<Box<dyn Log>> {
-        Ok(Box::new(Unsynced(RealDisk.open_log(self.within(path))?)))
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        RealDisk.lock(self.within(path))
+        self.write("from", from)?;
+        self.write("to", to)
     }
 }
 

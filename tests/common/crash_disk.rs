@@ -26,12 +26,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::{self, Cursor, Read};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::io::Errno;
 use tickpost::model::time::UnixMs;
 use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, Room};
+
+/// Where [`CrashDisk::lay_out`] makes a spool.
+pub(crate) const ROOT: &str = "/spool";
+
+/// A path of that spool.
+pub(crate) fn path(relative: &str) -> PathBuf {
+    Path::new(ROOT).join(relative)
+}
 
 /// A small generator of numbers: the same seed, the same numbers, on every machine.
 #[derive(Clone, Debug)]
@@ -259,6 +267,26 @@ impl CrashDisk {
             watch,
             uid: rustix::process::geteuid().as_raw(),
         }
+    }
+
+    /// Makes an empty spool at [`ROOT`], with these directories more.
+    pub(crate) fn lay_out(&self, created_at: UnixMs, more: &[&str]) {
+        let dirs = "incoming pending unknown held confirmed failed corrupt bodies keys tmp journal \
+            destinations log order";
+        self.make_dir(Path::new(ROOT)).unwrap();
+        for name in dirs.split_whitespace().chain(more.iter().copied()) {
+            self.make_dir(&path(name)).unwrap();
+        }
+        for name in ["lock", "wake"] {
+            self.create(&path(name), b"", None).unwrap();
+        }
+        let text = serde_json::json!({
+            "format": 1, "spool_id": uuid::Uuid::nil(), "created_at": created_at,
+            "lock_inode": self.stat(&path("lock")).unwrap().inode.1,
+        });
+        self.create(&path("spool.json"), text.to_string().as_bytes(), None)
+            .unwrap();
+        self.sync_all(Path::new(ROOT)).unwrap();
     }
 
     /// From now on so much more fits; nothing bounds it with [`u64::MAX`].

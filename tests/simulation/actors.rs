@@ -21,7 +21,7 @@ use tickpost::store::{
 };
 use uuid::Uuid;
 
-use crate::crash_disk::Rng;
+use crate::crash_disk::{Rng, path};
 use crate::judge;
 use crate::plan::{Entry, Order, Step};
 use crate::wire::Wire;
@@ -305,7 +305,7 @@ fn drop_file(world: &Rc<World>, rng: &mut Rng) {
         }
         draft.to_string()
     };
-    let dir = World::path(&format!("incoming/{}", DESTS[wish.dest]));
+    let dir = path(&format!("incoming/{}", DESTS[wish.dest]));
     let name = format!("drop-{serial}");
     let hidden = dir.join(format!(".{name}"));
     let whole = dir.join(format!("{name}.json"));
@@ -541,7 +541,7 @@ fn copy(world: &World, item: Item) -> Result<(), StoreError> {
         Some(bytes) => {
             let opened = store.open_body(old).map_err(|source| StoreError::Io {
                 op: "read",
-                path: World::path("bodies"),
+                path: path("bodies"),
                 source,
             });
             match store.take_body(&mut opened?, bytes) {
@@ -646,14 +646,14 @@ pub(crate) fn restless(world: &World) -> Vec<String> {
     let mut unfinished = HashSet::new();
     world
         .disk()
-        .walk(Path::new(crate::world::ROOT), &mut |path, ino, _| {
+        .walk(Path::new(crate::crash_disk::ROOT), &mut |path, ino, _| {
             if path.starts_with("incoming/") && path.contains("/.") {
                 unfinished.insert(ino);
             }
         });
     world
         .disk()
-        .walk(Path::new(crate::world::ROOT), &mut |path, ino, _| {
+        .walk(Path::new(crate::crash_disk::ROOT), &mut |path, ino, _| {
             let parts: Vec<&str> = path.split('/').collect();
             let waits = match parts[0] {
                 "pending" | "journal" => true,

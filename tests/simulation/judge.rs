@@ -13,8 +13,9 @@ use tickpost::model::state::State;
 use tickpost::store::file::layout::{Place, Slot};
 use tickpost::store::{Scope, Store as _};
 
+use crate::crash_disk::ROOT;
 use crate::truth::{Known, Telling};
-use crate::world::{ROOT, World};
+use crate::world::World;
 
 /// Where an id lies, and what its file says.
 type Copies = Vec<(Place, Result<Rc<Item>, String>)>;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -14,17 +14,13 @@ use tickpost::config::Config;
 use tickpost::model::ids::RequestId;
 use tickpost::model::time::UnixMs;
 use tickpost::store::StoreError;
-use tickpost::store::disk::Disk as _;
 use tickpost::store::file::FileStore;
 use uuid::Uuid;
 
-use crate::crash_disk::{CrashDisk, NoWatch, Profile, Rng, Watch};
+use crate::crash_disk::{self, CrashDisk, NoWatch, Profile, ROOT, Rng, Watch};
 use crate::plan::{Entry, Step, Trigger, When};
 use crate::truth::Truth;
 use crate::wire::Receiver;
-
-/// The spool's directory on the disk.
-pub(crate) const ROOT: &str = "/spool";
 
 /// The middle of a minute in 2035. Ids that the product mints itself carry the machine's own time,
 /// which lies before: so they sort before those of the simulation, whenever it runs.
@@ -116,24 +112,8 @@ impl World {
         });
         let watch: Rc<dyn Watch> = Rc::<Self>::clone(&world);
         let disk = CrashDisk::new(profile, seed ^ 0xd15c, watch);
-        let root = Path::new(ROOT);
-        let dirs = "incoming pending unknown held confirmed failed corrupt bodies keys tmp journal destinations log order";
-        disk.make_dir(root).unwrap();
-        for name in dirs.split(' ') {
-            disk.make_dir(&root.join(name)).unwrap();
-        }
-        for dest in crate::actors::DESTS {
-            disk.make_dir(&root.join("incoming").join(dest)).unwrap();
-        }
-        disk.create(&root.join("lock"), b"", None).unwrap();
-        disk.create(&root.join("wake"), b"", None).unwrap();
-        let inode = disk.stat(&root.join("lock")).unwrap().inode.1;
-        let text = serde_json::json!({
-            "format": 1, "spool_id": Uuid::nil(), "created_at": START, "lock_inode": inode,
-        });
-        disk.create(&root.join("spool.json"), text.to_string().as_bytes(), None)
-            .unwrap();
-        disk.sync_all(root).unwrap();
+        let boxes = crate::actors::DESTS.map(|dest| format!("incoming/{dest}"));
+        disk.lay_out(START, &boxes.each_ref().map(String::as_str));
         *world.disk.borrow_mut() = Some(disk);
         world
     }
@@ -152,10 +132,6 @@ impl World {
 
     pub(crate) fn disk(&self) -> CrashDisk {
         self.disk.borrow().as_ref().unwrap().clone()
-    }
-
-    pub(crate) fn path(relative: &str) -> PathBuf {
-        Path::new(ROOT).join(relative)
     }
 
     /// The spool, opened by a process of its own.
@@ -427,7 +403,7 @@ impl Watch for World {
 
     fn contended(&self, path: &Path) {
         let waits = self.frames.borrow().last().is_some_and(|frame| frame.waits);
-        if waits && path.starts_with(Self::path("keys")) {
+        if waits && path.starts_with(crash_disk::path("keys")) {
             // It would wait for the other process, which itself waits here until it returns.
             resume_unwind(Box::new(Killed));
         }
