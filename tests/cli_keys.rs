@@ -655,3 +655,39 @@ fn a_reservation_that_nothing_was_accepted_under_changes_no_answer() {
     let again = ["enqueue", "two", "--data", "other", "--request-id", &id];
     bench.run(&again).code(65).prints_nothing();
 }
+
+/// The reservation of another request under its id says nothing of an item that nobody can read.
+#[test]
+fn a_key_whose_item_was_set_aside_stays_its_key() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("one", &receiver.url(), "")]);
+    let id = bench.enqueue("one", &["--data", "pay", "--key", "K"]);
+    let other = bench.enqueue("one", &["--data", "other", "--request-id", ID]);
+    let ids = bench.spool().join("keys/_ids");
+    let left = fs::read_to_string(ids.join(&other)).unwrap();
+    fs::write(ids.join(&id), left.replace(&other, &id)).unwrap();
+    let place = bench.spool().join(bench.place(&id));
+    let whole = fs::read(&place).unwrap();
+    fs::write(&place, "").unwrap();
+    let repeat = ["enqueue", "one", "--data", "pay", "--key", "K"];
+    // In its place only the item can tell, and nobody can read it yet.
+    bench.run(&repeat).code(74).says(&id).prints_nothing();
+    bench.tick();
+    let ran = bench.run(&repeat).ok().says("set aside");
+    assert_eq!(ran.id(), id);
+    fs::write(&place, whole).unwrap();
+    assert_eq!(bench.run(&repeat).ok().id(), id);
+}
+
+#[test]
+fn repeats_of_a_key_with_ids_of_their_own_leave_no_reservations() {
+    let bench = bench();
+    let id = bench.enqueue("shop", &["--data", "a", "--key", "k"]);
+    let known = ["--data", "a", "--key", "k", "--request-id", ID];
+    assert_eq!(bench.enqueue("shop", &known), id);
+    let taken = ["--data", "b", "--key", "k", "--request-id", OTHER];
+    bench
+        .run(&[&["enqueue", "shop"], &taken[..]].concat())
+        .code(65);
+    assert_eq!(bench.files("keys/_ids"), [""; 0]);
+}

@@ -276,3 +276,91 @@ fn what_somebody_else_has_removed_is_pruned_all_the_same() {
     assert!(spool.has_vanished());
     assert_eq!(pruned.items, 1);
 }
+
+/// The disk does not tell when a file was made, so it may be a copy.
+#[test]
+fn no_file_is_sent_whose_item_is_elsewhere_too() {
+    for elsewhere in [
+        "confirmed/a/20260102",
+        "failed/a/20260102",
+        "held/a",
+        "held/a/20300102T0304Z",
+        "unknown/a/parked",
+        "unknown/a/20300102T0304Z",
+    ] {
+        let spool = Spool::new();
+        let store = spool.store();
+        let (held, _) = elsewhere.split_once('/').unwrap();
+        let (_, mut bytes) = Item::accept(envelope(1), accepted()).unwrap();
+        let state = State::parse(held).unwrap();
+        bytes.extend(event_line(&attempt(1, NOW, state, None)).unwrap());
+        let mut dir = String::new();
+        for part in elsewhere.split('/') {
+            dir = format!("{dir}{part}/");
+            drop(spool.disk.make_dir(&path(&dir)));
+        }
+        let other = path(&format!("{elsewhere}/{}.jsonl", id(1)));
+        spool.disk.create(&other, &bytes, None).unwrap();
+        store.accept(envelope(1), accepted()).unwrap();
+        store.accept(envelope(2), accepted()).unwrap();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let claims = session.claim(&want(9), NOW, &mut claim).unwrap();
+        let claimed: Vec<_> = claims
+            .iter()
+            .map(|claim| claim.item.envelope.request_id)
+            .collect();
+        assert_eq!(claimed, [id(2)], "{elsewhere}");
+        session.close(NOW, None).unwrap();
+        assert_eq!(
+            spool.disk.read(&other, 1 << 20).unwrap(),
+            bytes,
+            "{elsewhere}"
+        );
+        let aside = path(&format!("corrupt/{}.jsonl", id(1)));
+        assert!(spool.disk.stat(&aside).is_ok(), "{elsewhere}");
+    }
+}
+
+/// What cannot be looked at may hold the other file: it costs the item its turn, and nothing else.
+#[test]
+fn what_may_hide_another_file_costs_one_item_its_turn() {
+    let spool = Spool::new();
+    let store = spool.store();
+    spool.disk.make_dir(&path("confirmed/a")).unwrap();
+    for n in 1..=2 {
+        store.accept(envelope(n), accepted()).unwrap();
+    }
+    let day = NOW.to_string()[..10].replace('-', "");
+    spool.fails("stat", &format!("{day}/{}.jsonl", id(1)));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim).unwrap();
+    assert_eq!(claims.len(), 1);
+    assert_eq!(claims[0].item.envelope.request_id, id(2));
+    assert_eq!(
+        session.met().foreign.len(),
+        1,
+        "{:?}",
+        session.met().foreign
+    );
+    drop(session);
+    assert!(store.find(id(1)).unwrap().is_some());
+}
+
+/// An item that nobody can look for may be there.
+#[test]
+fn an_item_in_a_place_out_of_reach_is_not_said_to_be_nowhere() {
+    let spool = Spool::new();
+    let store = spool.store();
+    for dir in ["confirmed/a", "confirmed/a/20261129"] {
+        spool.disk.make_dir(&path(dir)).unwrap();
+    }
+    store.accept(envelope(1), accepted()).unwrap();
+    let name = format!("{}.jsonl", id(1));
+    let from = path(&format!("pending/a/{name}"));
+    let to = format!("confirmed/a/20261129/{name}");
+    spool.disk.rename(&from, &path(&to)).unwrap();
+    spool.fails("stat", &to);
+    assert!(store.find(id(1)).is_err());
+    *spool.script.fails.borrow_mut() = None;
+    assert!(store.find(id(1)).unwrap().is_some());
+}

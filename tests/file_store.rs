@@ -1503,10 +1503,16 @@ fn another_file_in_the_way_is_set_aside() {
     for (in_the_way, crash) in [(&end, false), (&end, true), (&claimed, false)] {
         let spool = Spool::new();
         spool.accept(1, |_| {});
-        spool.plant(in_the_way, &other);
+        if in_the_way == &claimed {
+            spool.plant(in_the_way, &other);
+        }
         let store = spool.store();
         let mut session = store.lock(&who).unwrap();
         let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+        if in_the_way != &claimed {
+            // Before it is claimed, it would be found there.
+            spool.plant(in_the_way, &other);
+        }
         settle(session.as_mut(), &claims[0], State::Confirmed, None);
         if crash {
             drop(session);

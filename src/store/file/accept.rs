@@ -313,18 +313,21 @@ fn decide(
         }
         match &key.before {
             Some(known)
-                if present.contains_key(&known.request_id)
-                    && !is_another(store, known, envelope)? =>
+                if let Some(at) = present.get(&known.request_id)
+                    && !is_another(store, known, at, envelope)? =>
             {
                 let id = known.request_id;
-                let is_aside = present.get(&id) == Some(&Where::Aside);
+                let is_aside = *at == Where::Aside;
                 let key = envelope.key.clone().unwrap_or_default();
-                return Ok(Some(match (known.request_sha256 == request, is_aside) {
+                let answer = match (known.request_sha256 == request, is_aside) {
                     (true, false) => Answer::Known(id),
                     (true, true) => Answer::Aside(id),
                     (false, false) => Answer::Refused(Refusal::KeyTaken { key, id }),
                     (false, true) => Answer::Refused(Refusal::KeyAside { key, id }),
-                }));
+                };
+                // Each repeat may come with an id of its own.
+                disown_fresh(store, member)?;
+                return Ok(Some(answer));
             }
             // Whoever reserved it died before the item was there: it is completed.
             Some(known)
@@ -382,9 +385,14 @@ fn decide(
 
 /// Whether an id that a key names was given to another request since: it was a caller's own, and
 /// whoever reserved both died before its item was there.
+///
+/// # Errors
+///
+/// Also if only the item can tell, and cannot be read.
 fn is_another(
     store: &FileStore,
     known: &Reservation,
+    at: &Where,
     envelope: &Envelope,
 ) -> Result<bool, StoreError> {
     let destination = Some(envelope.destination.to_string());
@@ -396,8 +404,19 @@ fn is_another(
         return Ok(false);
     }
     // Somebody may only have asked for that id: what the item says counts.
-    let item = known_item(store, known.request_id)?;
-    Ok(item.as_ref().is_none_or(differs))
+    match (known_item(store, known.request_id)?, at) {
+        (Some(item), _) => Ok(differs(&item)),
+        // Nothing is sent under a key whose item nobody can read any more.
+        (None, Where::Aside) => Ok(false),
+        (None, Where::In(_) | Where::Moving) => Err(io_error(
+            "read",
+            &store.path(&known.request_id.to_string()),
+            io::Error::other(
+                "an item of this id, which the key names, is there, and only it can tell whether the \
+                 key is its own: `tickpost show` it, and set its file right",
+            ),
+        )),
+    }
 }
 
 /// Gives the names up that were made for an offer that is not accepted.

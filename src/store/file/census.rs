@@ -1,5 +1,6 @@
 //! Who is there: whether ids are anywhere in the spool, with certainty, and how many items wait.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use super::super::StoreError;
@@ -62,8 +63,19 @@ pub(super) fn present(
                 found.entry(id).or_insert(Where::Aside);
             }
         })?;
-        for id in overlay(store)?.ids().filter(|id| asked.contains(id)) {
-            found.entry(id).or_insert(Where::Moving);
+        let overlay = overlay(store)?;
+        for id in overlay.ids().filter(|id| asked.contains(id)) {
+            let at = if overlay.sets_aside(id) {
+                Where::Aside
+            } else {
+                Where::Moving
+            };
+            // An older file of it may be in corrupt/.
+            match found.entry(id) {
+                Entry::Occupied(known) if known.get().dir().is_some() => {}
+                Entry::Occupied(mut known) => drop(known.insert(at)),
+                Entry::Vacant(unknown) => drop(unknown.insert(at)),
+            }
         }
         let after = stir(store)?;
         if before.journal == after.journal && before.lock == after.lock {

@@ -18,7 +18,7 @@
 //!
 //! Mending is the business of the lock's owner: `session/mend.rs`.
 
-mod doubles;
+pub(super) mod doubles;
 mod items;
 mod names;
 pub(super) mod placement;

@@ -96,6 +96,22 @@ pub struct MoveRecord {
     pub notices: Vec<Notice>,
 }
 
+impl MoveRecord {
+    /// A move with nothing to tell of it: no event, no reason, no notices.
+    #[must_use]
+    pub fn plain(from: &Place, to: &Place, turn: Option<UnixMs>) -> Self {
+        Self {
+            from: from.path(),
+            to: to.path(),
+            event: None,
+            event_number: 0,
+            turn,
+            why: None,
+            notices: Vec::new(),
+        }
+    }
+}
+
 /// The open journal of the lock's owner.
 pub struct Journal {
     log: Box<dyn Log>,
@@ -360,6 +376,12 @@ impl Overlay {
     #[must_use]
     pub fn speaks_of(&self, id: RequestId) -> bool {
         self.moved.contains_key(&id)
+    }
+
+    /// Whether the last that the journal says of an item is that its file goes where no item is.
+    pub(super) fn sets_aside(&self, id: RequestId) -> bool {
+        let last = self.moved.get(&id).and_then(|steps| steps.last());
+        last.is_some_and(|step| Place::parse(&step.to).is_none())
     }
 
     /// Every item that the journal speaks of.

@@ -457,6 +457,41 @@ impl FileStore {
         }
     }
 
+    /// What is wrong with the body of an item that has it in a file.
+    fn body_damage(&self, item: &Item) -> io::Result<Option<String>> {
+        let request = &item.envelope.request;
+        let Some(bytes) = request.file_bytes() else {
+            return Ok(None);
+        };
+        let path = self.path(&format!("{BODIES}{}", item.envelope.request_id));
+        let mut file = match self.disk.open(&path) {
+            Ok(file) => file,
+            Err(error) if replay::is_absence(&error) => return Ok(Some("is gone".to_owned())),
+            Err(error) => return Err(error),
+        };
+        let mut sum = Sha256::new();
+        let mut length = 0;
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => break,
+                Ok(got) => {
+                    sum.update(&piece[..got]);
+                    length += got as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if length != bytes {
+            Some(format!("has {length} bytes instead of {bytes}"))
+        } else if hex(&sum.finalize()) != request.body_sha256 {
+            Some("does not match its SHA-256".to_owned())
+        } else {
+            None
+        })
+    }
+
     /// Writes a file in `tmp/` by `make`, under a name that nobody else uses.
     fn temporary(
         &self,

@@ -8,7 +8,7 @@ use super::super::disk::Kind;
 use super::super::{Counts, Found, Scope, StoreError};
 use super::journal::{self, Overlay, io_error};
 use super::layout::{self, Place, Slot, slot_dir};
-use super::replay::first_lines;
+use super::replay::{first_lines, is_absence};
 use super::{FileStore, ITEM_BYTES_MAX, logs};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
@@ -265,18 +265,25 @@ fn pass(
 }
 
 /// One look-up a directory, no reads; again once on a miss, for the item may be moving.
+///
+/// # Errors
+///
+/// Also if it is nowhere that can be looked at, and something is out of reach.
 pub(super) fn find(store: &FileStore, id: RequestId) -> Result<Option<Found>, StoreError> {
+    let mut out_of_reach = None;
     for _ in 0..3 {
         let overlay = overlay(store)?;
         for state in State::ALL {
             for destination in subdirs(store, state.as_str(), &mut |_| {})? {
-                if let Some(place) = look_up(store, state, &destination, id)? {
-                    return Ok(current(&overlay, &place));
+                match look_up(store, state, &destination, id) {
+                    Ok(Some(place)) => return Ok(current(&overlay, &place)),
+                    Ok(None) => {}
+                    Err(error) => out_of_reach = Some(error),
                 }
             }
         }
     }
-    Ok(None)
+    out_of_reach.map_or(Ok(None), Err)
 }
 
 fn look_up(
@@ -291,13 +298,8 @@ fn look_up(
         slot,
         id,
     };
-    // A link, a pipe or a directory of an item's name is no item.
-    let is_there = |place: &Place| {
-        let meta = store.disk.stat(&store.path(&place.path()));
-        meta.is_ok_and(|meta| meta.kind == Kind::File)
-    };
     let root = at(Slot::Root);
-    if is_there(&root) {
+    if is_item(store, &root)? {
         return Ok(Some(root));
     }
     let mut slots = Vec::new();
@@ -319,7 +321,25 @@ fn look_up(
     if let Some(n) = claimed {
         return Ok(Some(at(Slot::Claimed(n))));
     }
-    Ok(slots.into_iter().map(at).find(is_there))
+    let mut out_of_reach = None;
+    for place in slots.into_iter().map(at) {
+        match is_item(store, &place) {
+            Ok(true) => return Ok(Some(place)),
+            Ok(false) => {}
+            Err(error) => out_of_reach = Some(error),
+        }
+    }
+    out_of_reach.map_or(Ok(None), Err)
+}
+
+/// Whether a regular file is there: a link, a pipe or a directory of an item's name is no item.
+pub(super) fn is_item(store: &FileStore, place: &Place) -> Result<bool, StoreError> {
+    let path = store.path(&place.path());
+    match store.disk.stat(&path) {
+        Ok(meta) => Ok(meta.kind == Kind::File),
+        Err(error) if is_absence(&error) => Ok(false),
+        Err(source) => Err(io_error("look at", &path, source)),
+    }
 }
 
 pub(super) fn read(store: &FileStore, found: &Found) -> Option<Result<Item, Damage>> {

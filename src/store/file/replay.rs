@@ -394,16 +394,17 @@ pub(super) fn is_there(store: &FileStore, relative: &str) -> Result<bool, StoreE
     let path = store.path(relative);
     match store.disk.stat(&path) {
         Ok(_) => Ok(true),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_absence(&error) => Ok(false),
         Err(source) => Err(io_error("look at", &path, source)),
     }
+}
+
+/// An error that says that nothing is at a path.
+pub(super) fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// How long a name in `corrupt/` is.

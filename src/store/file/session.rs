@@ -5,6 +5,7 @@ mod intake;
 mod mend;
 mod notices;
 mod prune;
+mod twin;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -74,6 +75,8 @@ pub(super) struct FileSession<'a> {
     foreign_seen: HashSet<String>,
     /// How far the drop boxes have been looked at.
     boxes: HashMap<DestName, intake::BoxCursor>,
+    /// The minutes and days of states' directories, where they were looked for.
+    slots: HashMap<String, Vec<Slot>>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
     clock: ClockFile,
@@ -123,6 +126,7 @@ impl<'a> FileSession<'a> {
             names_aside: HashSet::new(),
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
+            slots: HashMap::new(),
             unusable: HashSet::new(),
             clock,
             synced: HashMap::new(),
@@ -418,6 +422,11 @@ impl<'a> FileSession<'a> {
 
     /// Reads the item at a place; sets it aside if it is none.
     fn get(&mut self, place: &Place) -> Result<Got, StoreError> {
+        self.get_with_birth(place).map(|(got, _)| got)
+    }
+
+    /// As [`Self::get`], with when the file was made.
+    fn get_with_birth(&mut self, place: &Place) -> Result<(Got, Option<UnixMs>), StoreError> {
         let relative = place.path();
         if self.leaving.contains(&relative) {
             // The file is as it was before what is recorded of it; deciding on that would lose
@@ -425,9 +434,10 @@ impl<'a> FileSession<'a> {
             self.flush()?;
         }
         let path = self.store.path(&relative);
-        let bytes = match self.store.disk.read(&path, ITEM_BYTES_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Got::Nothing),
+        let nothing = Ok((Got::Nothing, None));
+        let (bytes, meta) = match self.store.disk.read_with_meta(&path, ITEM_BYTES_MAX) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return nothing,
             Err(error) if error.kind() == io::ErrorKind::InvalidInput || is_loop(&error) => {
                 let kind = self.store.disk.stat(&path).map(|meta| meta.kind);
                 if matches!(kind, Ok(Kind::File)) {
@@ -435,7 +445,7 @@ impl<'a> FileSession<'a> {
                 } else {
                     self.foreign(&relative, &format!("{error}; it was left as it is"));
                 }
-                return Ok(Got::Nothing);
+                return nothing;
             }
             Err(error) => {
                 // A bad sector, or a mode that somebody changed: it costs one item.
@@ -443,7 +453,7 @@ impl<'a> FileSession<'a> {
                     &relative,
                     &format!("cannot read it: {error}; it was left as it is"),
                 );
-                return Ok(Got::Nothing);
+                return nothing;
             }
         };
         let checked = Item::parse(&bytes).and_then(|parsed| {
@@ -451,14 +461,17 @@ impl<'a> FileSession<'a> {
             Ok(parsed)
         });
         match checked {
-            Ok(parsed) => Ok(Got::Item(Box::new(parsed.item), parsed.bytes_good as u64)),
+            Ok(parsed) => {
+                let got = Got::Item(Box::new(parsed.item), parsed.bytes_good as u64);
+                Ok((got, meta.born))
+            }
             Err(Damage::Newer(found)) => {
                 self.foreign(&relative, &format!("{}", Damage::Newer(found)));
-                Ok(Got::Nothing)
+                nothing
             }
             Err(damage) => {
                 self.set_aside(&relative, &place.destination, &damage.to_string())?;
-                Ok(Got::Nothing)
+                nothing
             }
         }
     }
@@ -509,18 +522,7 @@ impl<'a> FileSession<'a> {
             }
             return Ok(false);
         }
-        self.record(
-            MoveRecord {
-                from: from.path(),
-                to: to.path(),
-                event: None,
-                event_number: 0,
-                turn: item.turn(),
-                why: None,
-                notices: Vec::new(),
-            },
-            Some(bytes_good),
-        )?;
+        self.record(MoveRecord::plain(from, &to, item.turn()), Some(bytes_good))?;
         Ok(true)
     }
 
@@ -700,15 +702,7 @@ impl Session for FileSession<'_> {
                 return Ok(());
             };
             session.record(
-                MoveRecord {
-                    from: hand.claimed.path(),
-                    to: hand.from.path(),
-                    event: None,
-                    event_number: 0,
-                    turn: None,
-                    why: None,
-                    notices: Vec::new(),
-                },
+                MoveRecord::plain(&hand.claimed, &hand.from, None),
                 Some(hand.bytes_good),
             )
         })

@@ -184,6 +184,12 @@ impl OldLogs {
     }
 }
 
+/// Whether a caller made an id ahead of its time: then its item stays until that is past, for
+/// tombstones are looked for from that on.
+pub(super) fn is_ahead(id: RequestId, now: UnixMs) -> bool {
+    id_time(id).is_some_and(|at| at > now)
+}
+
 /// How much is past retention, by names alone.
 pub(super) fn prunable(
     store: &FileStore,
@@ -194,7 +200,9 @@ pub(super) fn prunable(
     for day in past_days(store, retention, now, &mut Vec::new())? {
         store.list(&day.dir(), &mut |name, kind| {
             let parsed = layout::parse_name(name.to_str().unwrap_or_default());
-            pruned.items += u64::from(matches!((kind, parsed), (Kind::File, Some((_, None)))));
+            if let (Kind::File, Some((id, None))) = (kind, parsed) {
+                pruned.items += u64::from(!is_ahead(id, now));
+            }
         })?;
     }
     let logs = days(store)?;

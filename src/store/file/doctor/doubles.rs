@@ -10,6 +10,46 @@ use crate::model::ids::RequestId;
 use crate::model::item::Item;
 use crate::model::state::State;
 
+/// Which of two files of one item stays: that which knows more, and else that which says more of
+/// what the receiver may have done.
+pub(in super::super) fn other_stays(one: (&Place, &Item), other: (&Place, &Item)) -> bool {
+    let ((one, mine), (other, theirs)) = (one, other);
+    let extends = |long: &Item, short: &Item| {
+        long.envelope == short.envelope
+            && long.events.len() > short.events.len()
+            && long.events.starts_with(&short.events)
+    };
+    if extends(mine, theirs) {
+        return false;
+    }
+    if extends(theirs, mine) {
+        return true;
+    }
+    // Neither goes on from the other. `failed` says that nothing was done, and may not outdo a file
+    // that tells of a success, or of an attempt.
+    let effect = |item: &Item| {
+        let standing = item.standing();
+        let told = match standing.state {
+            State::Confirmed => 3,
+            State::Unknown => 2,
+            State::Pending | State::Held | State::Failed if standing.maybe_acted => 2,
+            State::Pending | State::Held | State::Failed => u8::from(standing.last_n > 0),
+        };
+        (told, standing.last_n)
+    };
+    let (my_effect, their_effect) = (effect(mine), effect(theirs));
+    if my_effect.0 == their_effect.0 {
+        placement::is_later(other, one, my_effect.1.max(their_effect.1))
+    } else {
+        their_effect.0 > my_effect.0
+    }
+}
+
+/// Why a file goes to `corrupt/` whose item has another one, which stays.
+pub(in super::super) fn why(stays: &Place) -> String {
+    format!("another file of this item, {}, stays", stays.path())
+}
+
 impl Look<'_> {
     /// Items that are in more than one place.
     pub(super) fn doubles(&mut self) {
@@ -70,14 +110,10 @@ impl Look<'_> {
         let (mine, theirs) = (read(&one), read(&other));
         let last_n = |item: &Option<Item>| item.as_ref().map_or(0, |item| item.standing().last_n);
         let n = last_n(&mine).max(last_n(&theirs));
-        let extends = |long: &Item, short: &Item| {
-            long.envelope == short.envelope
-                && long.events.len() > short.events.len()
-                && long.events.starts_with(&short.events)
-        };
         let other_stays = match (&mine, &theirs) {
-            (Some(mine), Some(theirs)) if !is_one_file && extends(mine, theirs) => false,
-            (Some(mine), Some(theirs)) if !is_one_file && extends(theirs, mine) => true,
+            (Some(mine), Some(theirs)) if !is_one_file => {
+                other_stays((&one, mine), (&other, theirs))
+            }
             // What cannot be read is told of as damaged, and goes for that.
             (Some(_), None) | (None, Some(_)) if !is_one_file => {
                 return if mine.is_some() { one } else { other };
@@ -105,7 +141,7 @@ impl Look<'_> {
                     keep.path()
                 ),
                 "it is moved to corrupt/, with the reason beside it; the other stays".to_owned(),
-                Some(format!("another file of this item, {}, stays", keep.path())),
+                Some(why(&keep)),
             )
         };
         self.add_of(

@@ -1,9 +1,7 @@
 //! Every item: is it whole, is it one, does it lie where it belongs, has it its body and its key?
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Read as _};
-
-use sha2::{Digest as _, Sha256};
+use std::io;
 
 use super::super::super::checkup::FindingKind;
 use super::super::super::disk::Kind;
@@ -12,7 +10,7 @@ use super::super::keys::{self, Reservation};
 use super::super::layout::{self, Place, Slot, slot_dir};
 use super::placement::{self, Amiss};
 use super::{Look, Mend, is_gone};
-use crate::model::envelope::{BODIES, hex};
+use crate::model::envelope::BODIES;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
@@ -272,38 +270,12 @@ impl Look<'_> {
 
     /// The body of a waiting item that lies in a file.
     fn body(&mut self, place: &Place, item: &Item) {
-        let Some(bytes) = item.envelope.request.file_bytes() else {
-            return;
+        let what = match self.store.body_damage(item) {
+            Ok(None) => return,
+            Ok(Some(damage)) => format!("the body {damage}"),
+            Err(error) => format!("the body cannot be read: {error}"),
         };
         let path = format!("{BODIES}{}", place.id);
-        let mut sum = Sha256::new();
-        let opened = self.store.disk.open(&self.store.path(&path));
-        let read = opened.and_then(|mut file| {
-            let mut piece = vec![0; 64 * 1024];
-            let mut length = 0;
-            loop {
-                match file.read(&mut piece) {
-                    Ok(0) => return Ok(length),
-                    Ok(got) => {
-                        sum.update(&piece[..got]);
-                        length += got as u64;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        });
-        let what = match read {
-            Err(error) if is_gone(&error) => "the body is gone".to_owned(),
-            Err(error) => format!("the body cannot be read: {error}"),
-            Ok(length) if length != bytes => {
-                format!("the body has {length} bytes instead of {bytes}")
-            }
-            Ok(_) if hex(&sum.finalize()) != item.envelope.request.body_sha256 => {
-                "the body does not match its SHA-256".to_owned()
-            }
-            Ok(_) => return,
-        };
         self.add_of(
             FindingKind::Body,
             &path,

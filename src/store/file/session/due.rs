@@ -1,9 +1,6 @@
 //! What is due: listing it, and claiming a group of it.
 
-use std::io::{self, Read as _};
 use std::sync::Arc;
-
-use sha2::{Digest as _, Sha256};
 
 use super::super::super::{Claimed, Decision, StoreError, Want};
 use super::super::journal::{ClaimRecord, Record};
@@ -11,7 +8,7 @@ use super::super::layout::Place;
 use super::super::replay;
 use super::super::window::Window;
 use super::{FileSession, Got, InHand};
-use crate::model::envelope::{BODIES, hex};
+use crate::model::envelope::BODIES;
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::DestName;
 use crate::model::item::Item;
@@ -23,14 +20,6 @@ use crate::model::time::UnixMs;
 
 /// How many bytes of items one group holds in memory.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Why a body in a file cannot be sent.
-enum BodyFault {
-    /// It is not what was accepted.
-    Damage(String),
-    /// It cannot be read now.
-    Unreadable(String),
-}
 
 impl FileSession<'_> {
     /// Whether a destination's items have somewhere to go. One that is not usable is told of, and
@@ -138,7 +127,7 @@ impl FileSession<'_> {
                 let Some(place) = self.next_due(&want.destination, now)? else {
                     break;
                 };
-                let Got::Item(item, bytes_good) = self.get(&place)? else {
+                let (Got::Item(item, bytes_good), born) = self.get_with_birth(&place)? else {
                     continue;
                 };
                 let standing = item.standing();
@@ -153,17 +142,8 @@ impl FileSession<'_> {
                 }
                 let decision = decide(&item);
                 if matches!(decision, Decision::Claim) && taken < want.items_max {
-                    match self.check_body(&item) {
-                        Ok(()) => {}
-                        Err(BodyFault::Damage(why)) => {
-                            self.set_aside(&place.path(), &place.destination, &why)?;
-                            continue;
-                        }
-                        // As of an item's own file: it costs one item its turn.
-                        Err(BodyFault::Unreadable(why)) => {
-                            self.foreign(&place.path(), &why);
-                            continue;
-                        }
+                    if !self.is_fit(&place, &item, born)? {
+                        continue;
                     }
                     taken += 1;
                     group_bytes += usize::try_from(bytes_good).unwrap_or(usize::MAX);
@@ -224,45 +204,28 @@ impl FileSession<'_> {
         Ok(claims)
     }
 
-    /// What is wrong with a body that lies in a file: it is looked at each time before it is sent.
-    fn check_body(&self, item: &Item) -> Result<(), BodyFault> {
-        let Some(bytes) = item.envelope.request.file_bytes() else {
-            return Ok(());
-        };
+    /// Whether what is due can go out: with the body that was accepted, which is looked at each time,
+    /// and as the only file of its item.
+    fn is_fit(
+        &mut self,
+        place: &Place,
+        item: &Item,
+        born: Option<UnixMs>,
+    ) -> Result<bool, StoreError> {
         let path = format!("{BODIES}{}", item.envelope.request_id);
-        let mut sum = Sha256::new();
-        let read = self
-            .store
-            .disk
-            .open(&self.store.path(&path))
-            .and_then(|mut file| {
-                let mut piece = vec![0; 64 * 1024];
-                let mut length = 0;
-                loop {
-                    match file.read(&mut piece) {
-                        Ok(0) => return Ok(length),
-                        Ok(got) => {
-                            sum.update(&piece[..got]);
-                            length += got as u64;
-                        }
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-            });
-        let damage = |why: String| Err(BodyFault::Damage(format!("its body, {path}, {why}")));
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => damage("is gone".to_owned()),
-            Err(error) => Err(BodyFault::Unreadable(format!(
-                "cannot read its body, {path}: {error}; it was left as it is"
-            ))),
-            Ok(length) if length != bytes => {
-                damage(format!("has {length} bytes instead of {bytes}"))
+        match self.store.body_damage(item) {
+            Ok(None) => Ok(!self.has_twin(place, item, born)?),
+            Ok(Some(damage)) => {
+                let why = format!("its body, {path}, {damage}");
+                self.set_aside(&place.path(), &place.destination, &why)?;
+                Ok(false)
             }
-            Ok(_) if hex(&sum.finalize()) != item.envelope.request.body_sha256 => {
-                damage("does not match its SHA-256".to_owned())
+            // As of an item's own file: it costs one item its turn.
+            Err(error) => {
+                let why = format!("cannot read its body, {path}: {error}; it was left as it is");
+                self.foreign(&place.path(), &why);
+                Ok(false)
             }
-            Ok(_) => Ok(()),
         }
     }
 

@@ -96,15 +96,7 @@ impl FileSession<'_> {
         match placement::amiss(&place, &item, meta.mtime, self.now) {
             None => Ok(()),
             Some(Amiss::Elsewhere(to)) => self.record(
-                MoveRecord {
-                    from: place.path(),
-                    to: to.path(),
-                    event: None,
-                    event_number: 0,
-                    turn: item.turn(),
-                    why: None,
-                    notices: Vec::new(),
-                },
+                MoveRecord::plain(&place, &to, item.turn()),
                 Some(bytes_good),
             ),
             Some(Amiss::Hint(turn)) => self.store.hint_at(relative, turn),
@@ -256,7 +248,9 @@ impl FileSession<'_> {
             lock_inode: spool.lock_inode,
             ..self.store.clone()
         };
-        self.clock.write(&own)
+        self.clock.write(&own)?;
+        // Else the stamp of the other one may be back after a loss of power.
+        self.sync_all()
     }
 }
 

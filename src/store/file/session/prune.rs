@@ -16,11 +16,12 @@ use super::super::super::disk::{Kind, Lock};
 use super::super::super::{Pruned, StoreError};
 use super::super::journal::io_error;
 use super::super::layout::{self, Place, Slot};
+use super::super::replay::is_absence;
 use super::super::tombstones::{self, LogReader, OldLogs, SettledDay};
 use super::super::{keys, logs, reader};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
-use crate::model::time::{UnixMs, id_time};
+use crate::model::time::UnixMs;
 use crate::model::tombstone::{Retention, Tombstone, latest_time};
 
 /// So many items share the syncs of one group. Each may own the lock of its key meanwhile, which
@@ -156,8 +157,7 @@ impl FileSession<'_> {
             layout::parse_name(name.to_str().unwrap_or_default()),
         ) {
             (Kind::File, Some((id, None))) if passed.contains(&id) || taken.contains(&id) => {}
-            // A caller's own, made ahead of its time: tombstones are looked for from that on.
-            (Kind::File, Some((id, None))) if id_time(id).is_some_and(|at| at > now) => {}
+            (Kind::File, Some((id, None))) if tombstones::is_ahead(id, now) => {}
             (Kind::File, Some((id, None))) if ids.len() < NAMES_MAX => ids.push(id),
             (Kind::File, Some((_, None))) => more = true,
             _ => foreign.push(format!("{dir}/{}", name.display())),
@@ -269,14 +269,7 @@ impl FileSession<'_> {
         let lock = match self.store.disk.lock(&path) {
             Ok(Some(lock)) => lock,
             Ok(None) => return Ok(KeyFile::Busy),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                return Ok(KeyFile::None);
-            }
+            Err(error) if is_absence(&error) => return Ok(KeyFile::None),
             Err(error) => {
                 let kind = self.store.disk.stat(&path).map(|meta| meta.kind);
                 self.foreign(&relative, &format!("{error}; it was left as it is"));
@@ -371,9 +364,19 @@ impl FileSession<'_> {
             if !matches!(key, KeyFile::Own(..)) && !self.is_file(&format!("bodies/{id}")) {
                 continue;
             }
-            // An item that is there has use for them, whatever a tombstone says.
-            if reader::find(self.store, id)?.is_none() {
-                self.unlink_rest(vec![(id, key)])?;
+            match reader::find(self.store, id) {
+                Ok(None) => self.unlink_rest(vec![(id, key)])?,
+                // An item that is there has use for them, whatever a tombstone says.
+                Ok(Some(_)) => {}
+                // It may be there: a later pruning sees.
+                Err(StoreError::Io { path, source, .. }) => {
+                    let path = path.strip_prefix(&self.store.root).unwrap_or(&path);
+                    self.foreign(
+                        &path.display().to_string(),
+                        &format!("cannot look at it: {source}; what a pruned item left stays"),
+                    );
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -1,0 +1,114 @@
+//! Parts of a backup that were put back into a spool that went on: nothing is sent twice, and what
+//! is known of an item is not lost to a file that knows less.
+//!
+//! CONTRACT 3 (one place an item) and 4 (G6, G7). Whole spools that were copied: `cli_adopt.rs`.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/bench.rs"]
+mod bench;
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use bench::Bench;
+use support::{Receiver, Reply};
+
+/// An item's file as it was, and where.
+struct Kept {
+    place: String,
+    bytes: Vec<u8>,
+}
+
+impl Kept {
+    fn of(bench: &Bench, id: &str) -> Self {
+        let mut places = bench.places(id);
+        places.retain(|place| !place.starts_with("corrupt/"));
+        assert_eq!(places.len(), 1, "{places:?}");
+        let place = places.remove(0);
+        let bytes = fs::read(bench.spool().join(&place)).unwrap();
+        Self { place, bytes }
+    }
+
+    /// Puts it back as `cp` does.
+    fn put_back(&self, bench: &Bench) {
+        write(&bench.spool().join(&self.place), &self.bytes);
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn bench() -> (Bench, Receiver) {
+    let receiver = Receiver::by_path([
+        ("/held", vec![Reply::status(401)]),
+        ("/unknown", vec![Reply::close()]),
+        ("/failed", vec![Reply::status(422)]),
+        ("/pending", vec![Reply::status(503).without_effect()]),
+    ]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    (bench, receiver)
+}
+
+#[test]
+fn a_file_of_before_is_not_sent_again() {
+    for state in ["confirmed", "failed", "held", "unknown"] {
+        let (bench, receiver) = bench();
+        let path = format!("/{state}");
+        let id = bench.enqueue("shop", &["--path", &path, "--data", "x"]);
+        let kept = Kept::of(&bench, &id);
+        assert_eq!(bench.tick()[state], 1, "{state}");
+        let true_one = Kept::of(&bench, &id);
+        assert!(true_one.place.starts_with(&format!("{state}/")));
+        kept.put_back(&bench);
+
+        bench.run(&["tick"]).ok().says("set aside as corrupt");
+        assert_eq!(receiver.arrivals().len(), 1, "{state}: sent once");
+        assert_eq!(Kept::of(&bench, &id).bytes, true_one.bytes, "{state}");
+        let why = bench.read_json(&format!("corrupt/{id}.jsonl.why.json"));
+        let reason = why["reason"].as_str().unwrap();
+        assert!(reason.contains(&true_one.place), "{reason}");
+        bench.tick();
+        assert_eq!(receiver.arrivals().len(), 1, "{state}");
+    }
+}
+
+/// The one that waits knows more: the other goes, and it is sent.
+#[test]
+fn a_file_that_knows_less_does_not_keep_its_item() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["hold", &id]).ok();
+    let kept = Kept::of(&bench, &id);
+    bench.run(&["release", &id]).ok();
+    kept.put_back(&bench);
+    assert_eq!(bench.tick()["confirmed"], 1);
+    assert_eq!(receiver.arrivals().len(), 1);
+    assert!(bench.spool().join(format!("corrupt/{id}.jsonl")).exists());
+}
+
+/// `failed` says that nothing was done: it does not outdo a file that tells of a success, or of an
+/// attempt.
+#[test]
+fn what_the_receiver_may_have_done_is_not_forgotten_for_a_cancelled_file() {
+    for state in ["confirmed", "unknown", "held"] {
+        let (bench, receiver) = bench();
+        let path = format!("/{state}");
+        let id = bench.enqueue("shop", &["--path", &path, "--data", "x"]);
+        let pending = Kept::of(&bench, &id);
+        bench.run(&["cancel", &id]).ok();
+        let cancelled = Kept::of(&bench, &id);
+        fs::remove_file(bench.spool().join(&cancelled.place)).unwrap();
+        pending.put_back(&bench);
+        assert_eq!(bench.tick()[state], 1);
+        let told = Kept::of(&bench, &id);
+        cancelled.put_back(&bench);
+        bench.run(&["doctor", "--repair"]).code(1);
+        assert_eq!(Kept::of(&bench, &id).place, told.place);
+        assert_eq!(Kept::of(&bench, &id).bytes, told.bytes);
+        assert_eq!(receiver.arrivals().len(), 1);
+    }
+}
