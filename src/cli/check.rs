@@ -23,6 +23,9 @@ use crate::view::status::{Status, look};
 /// How many items that no tick has sorted yet are read to learn when they are due.
 pub(super) const READS_MAX: usize = 1000;
 
+/// What is said while the last tick had no room.
+pub(super) const STOPPED_FOR_ROOM: &str = "the last tick stopped for want of room on the disk: nothing more is sent, and nothing taken in, until a tick finds room";
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For monitoring")]
 pub(super) struct CheckArgs {
@@ -258,6 +261,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         incoming_age: status.incoming_oldest_s.unwrap_or(0) * 1000,
         untold: untold(&store, &status, config.as_ref())?,
         unreadable: status.unreadable.clone(),
+        stopped_for_room: status.stopped_for_room(),
         no_tick,
         full,
     })

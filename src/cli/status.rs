@@ -113,6 +113,9 @@ fn print_status(context: &Context, status: &Status, full: Option<&str>) -> anyho
     if let Some(full) = full {
         out.line(full)?;
     }
+    if status.stopped_for_room() {
+        out.line(check::STOPPED_FOR_ROOM)?;
+    }
     if let Some(seconds) = status.oldest_pending_s {
         out.line(&format!(
             "the oldest pending item was accepted {} ago",
