@@ -239,7 +239,7 @@ fn print_missing(context: &Context, missing: &[Listed]) -> anyhow::Result<()> {
         ]);
     }
     out.table(&table)?;
-    out.line("missing: accepted, and in no state, not in corrupt/, and not pruned. No command deletes such an item: look for ID.jsonl in lost+found, in a backup and wherever the spool was copied to; whether it was sent only its receiver can tell. What is still needed is enqueued anew")
+    out.line("missing: accepted, and in no state, not in corrupt/, and not pruned. No command deletes such an item: look for ID.jsonl in lost+found, in a backup and wherever the spool was copied to, and for the ID in files of other names in the directories of the states, which `tickpost doctor` lists (somebody may have renamed it); whether it was sent only its receiver can tell. What is still needed is enqueued anew")
 }
 
 fn in_places(doubled: &Doubled) -> String {

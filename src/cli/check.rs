@@ -261,6 +261,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         incoming_age: status.incoming_oldest_s.unwrap_or(0) * 1000,
         untold: untold(&store, &status, config.as_ref())?,
         unreadable: status.unreadable.clone(),
+        foreign: status.foreign.clone(),
         stopped_for_room: status.stopped_for_room(),
         no_tick,
         full,

@@ -121,6 +121,8 @@ pub(super) struct Values {
     pub(super) untold: Vec<(String, u64)>,
     /// Items and directories that cannot be read, with the cause.
     pub(super) unreadable: Vec<String>,
+    /// What lies among the items and has no item's name.
+    pub(super) foreign: Vec<String>,
     /// The last tick stopped for want of room.
     pub(super) stopped_for_room: bool,
     /// Why no tick can run.
@@ -251,6 +253,17 @@ fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static
             Level::Warning,
             "unreadable",
             format!("{n} cannot be read: {}", some(&values.unreadable)),
+        );
+    }
+    if !values.foreign.is_empty() {
+        let n = values.foreign.len();
+        note(
+            Level::Warning,
+            "foreign",
+            format!(
+                "{n} among the items without an item's name, perhaps renamed: {}; `tickpost doctor` says what to do",
+                some(&values.foreign)
+            ),
         );
     }
     let untold = untold(values);
