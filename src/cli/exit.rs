@@ -135,6 +135,10 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             73,
             "make one with `tickpost --spool DIR init`, or name another with --spool or $TICKPOST_SPOOL",
         ),
+        StoreError::Undescribed { .. } => (
+            73,
+            "put the file back from a backup of this spool; without one, `tickpost init` makes a new one, and then `tickpost doctor --adopt` holds or parks all that waits until you release or resolve it",
+        ),
         StoreError::NotCreatable { .. } => (
             73,
             "make its parent directory, or name a place that you may write to with --spool",
@@ -162,7 +166,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         ),
         StoreError::BadSpoolFile { .. } => (
             78,
-            "nothing was touched; put the file back from a backup of this spool",
+            "nothing was touched; put the file back from a backup of this spool. Without one, move the file out of the spool, then `tickpost init` makes a new one, and `tickpost doctor --adopt` holds or parks all that waits until you release or resolve it",
         ),
         StoreError::Copied { .. } => (
             78,
