@@ -245,7 +245,17 @@ fn a_lost_lock_file_is_told_and_made_by_adoption_alone() {
         .code(1)
         .prints("missing       lock: ")
         .prints("doctor --adopt");
-    bench.run(&["doctor", "--repair"]).code(74);
+    let says = "then `tickpost doctor --adopt` makes a new one";
+    for words in [
+        &["doctor", "--repair"][..],
+        &["tick"],
+        &["enqueue", "shop", "--data", "x"],
+        &["cancel", &id],
+    ] {
+        bench.run(words).code(74).says(says).says_not("init");
+    }
+    bench.run(&["status"]).ok().says(says);
+    bench.run(&["status", "--check"]).code(2).prints(says);
     assert!(!bench.spool().join("lock").exists());
     bench.run(&["doctor", "--adopt", "--repair"]).ok();
     bench.tick();

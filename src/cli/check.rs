@@ -162,11 +162,7 @@ pub(super) fn run(context: &Context, arguments: &CheckArgs) -> anyhow::Result<()
         Err(why) => unknown(why),
         Ok(limits) => match gather(context) {
             Ok(values) => (judge(&values, &limits), Some((values, limits))),
-            Err(error) => {
-                let (_, hint) = exit::judge(&error);
-                let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
-                unknown(format!("{error:#}{hint}"))
-            }
+            Err(error) => unknown(exit::in_words(&error)),
         },
     };
     let level = problems.first().map_or(Level::Ok, |problem| problem.level);
@@ -228,7 +224,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         Err(error) => (None, Some(error.to_string())),
     };
     if let Err(error) = store.check_original() {
-        no_tick = no_tick.or(Some(error.to_string()));
+        no_tick = no_tick.or(Some(exit::in_words(&error.into())));
     }
     let mut full = None;
     if let Some(config) = &config {

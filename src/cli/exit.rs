@@ -9,6 +9,7 @@ use crate::config::ConfigError;
 use crate::intake::Full;
 use crate::store::StoreError;
 use crate::store::disk::Room;
+use crate::store::file::is_spool;
 use crate::users;
 
 /// An error of a command's own, with its exit code.
@@ -71,6 +72,14 @@ pub(super) enum CliError {
 #[must_use]
 pub(super) fn is_said(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(CliError::Said(_)))
+}
+
+/// What an error says, with its causes and what to do next, where it is a part of an answer.
+#[must_use]
+pub(super) fn in_words(error: &anyhow::Error) -> String {
+    let (_, hint) = judge(error);
+    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+    format!("{error:#}{hint}")
 }
 
 /// The exit code of an error, and what to do next.
@@ -196,6 +205,14 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         StoreError::Io { path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             return (77, Some(access_words(path)));
         }
+        StoreError::Io { path, source, .. }
+            if source.kind() == ErrorKind::NotFound && is_lock(path) =>
+        {
+            (
+                74,
+                "by its lock a spool is told from a copy, and nothing is sent or accepted without it: make sure that no other spool holds these items, then `tickpost doctor --adopt` makes a new one, and holds or parks all that waits until you release or resolve it",
+            )
+        }
         StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound => (
             74,
             "something of the spool is not there any more: `tickpost init` makes directories that are missing",
@@ -232,6 +249,11 @@ fn access_words(path: &Path) -> String {
         }
         None => what.to_owned(),
     }
+}
+
+/// Whether a path is that of a spool's lock.
+fn is_lock(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "lock") && path.parent().is_some_and(is_spool)
 }
 
 fn is_full(source: &std::io::Error) -> bool {
