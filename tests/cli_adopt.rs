@@ -245,7 +245,17 @@ fn a_lost_lock_file_is_told_and_made_by_adoption_alone() {
         .code(1)
         .prints("missing       lock: ")
         .prints("doctor --adopt");
-    bench.run(&["doctor", "--repair"]).code(74);
+    let says = "then `tickpost doctor --adopt` makes a new one";
+    for words in [
+        &["doctor", "--repair"][..],
+        &["tick"],
+        &["enqueue", "shop", "--data", "x"],
+        &["cancel", &id],
+    ] {
+        bench.run(words).code(74).says(says).says_not("init");
+    }
+    bench.run(&["status"]).ok().says(says);
+    bench.run(&["status", "--check"]).code(2).prints(says);
     assert!(!bench.spool().join("lock").exists());
     bench.run(&["doctor", "--adopt", "--repair"]).ok();
     bench.tick();
@@ -359,4 +369,61 @@ fn items_without_spool_json_are_a_copy_also_for_init() {
     copy.run(&["tick"]).ok();
     assert_eq!(copy.json(&["show", &id])["state"], "held");
     assert_eq!(receiver.arrivals().len(), 1);
+}
+
+/// Every command says the way out, and the way leads there.
+#[test]
+fn a_spool_without_its_description_is_told_of_and_comes_back() {
+    let words = [
+        &["tick"][..],
+        &["status"],
+        &["list"],
+        &["enqueue", "shop", "--data", "x"],
+        &["doctor"],
+        &["doctor", "--adopt"],
+    ];
+    for own_config in [true, false] {
+        for damage in [None, Some(""), Some("{")] {
+            let bench = Bench::with(&[("shop", "http://127.0.0.1:9", "")]);
+            let id = bench.enqueue("shop", &["--data", "x"]);
+            let config = bench.spool().join("tickpost.toml");
+            let elsewhere = bench.dir().join("elsewhere.toml");
+            if !own_config {
+                fs::rename(&config, &elsewhere).unwrap();
+            }
+            let run = |words: &[&str]| {
+                let config = if own_config { &config } else { &elsewhere };
+                bench.run(&[&["--config", config.to_str().unwrap()], words].concat())
+            };
+            let described = bench.spool().join("spool.json");
+            if let Some(damage) = damage {
+                fs::write(&described, damage).unwrap();
+                for words in words {
+                    run(words)
+                        .code(78)
+                        .says("move the file out of the spool, then `tickpost init`")
+                        .says("`tickpost doctor --adopt`");
+                }
+            }
+            fs::rename(&described, bench.dir().join("away")).unwrap();
+            for words in words {
+                run(words)
+                    .code(73)
+                    .says("items lie there")
+                    .says("`tickpost init` makes a new one")
+                    .says("`tickpost doctor --adopt`");
+            }
+            run(&["init"]).code(78).says("`tickpost doctor --adopt`");
+            run(&["doctor", "--adopt"]).ok().prints("1 held");
+            run(&["release", &id]).ok();
+            run(&["tick"]).ok();
+            run(&["audit"]).ok();
+        }
+    }
+    // What holds nothing is no spool.
+    let bench = Bench::new();
+    fs::remove_file(bench.spool().join("spool.json")).unwrap();
+    bench.run(&["status"]).code(73).says("there is no spool");
+    bench.run(&["init"]).ok();
+    bench.run(&["status"]).ok();
 }

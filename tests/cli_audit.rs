@@ -116,7 +116,7 @@ fn whatever_way_an_item_came_it_is_listed_and_found() {
     let said = audit(&bench, 0);
     assert_fields(
         &said,
-        "at accepted in_place states pruned corrupt unlisted unreadable_lines missing doubled by",
+        "at accepted in_place states pruned corrupt unlisted without_ledger unreadable_lines missing doubled by",
     );
     assert_time(&said["at"]);
     // One alone, seven, one held, one with a key, a drop, and the notice that one has failed.
@@ -413,19 +413,46 @@ fn a_spool_from_before_there_were_ledgers_is_clean() {
     for _ in 0..3 {
         bench.enqueue("shop", &["--data", "x"]);
     }
-    fs::remove_file(ledger(&bench)).unwrap();
+    let path = ledger(&bench);
+    let text = fs::read_to_string(&path).unwrap();
+    let last = text.trim_end().rfind('\n').unwrap() + 1;
+    // Of that day there is one: only the line was lost.
+    fs::write(&path, &text[last..]).unwrap();
     let said = audit(&bench, 0);
-    assert_eq!(figures(&said), [0, 0, 0, 0, 3]);
-    assert_eq!(said["by"], json!([]));
+    assert_eq!(figures(&said), [1, 1, 0, 0, 2]);
+    assert_eq!(said["without_ledger"], 0);
     bench
         .run(&["audit"])
         .ok()
-        .prints("3 items are in no ledger")
-        .prints("nothing is missing");
+        .prints("2 items are in no ledger")
+        .prints("\nnothing is missing, and");
+    // There is one, of another day.
+    let name = "log/accepted-20991231.jsonl";
+    fs::rename(&path, bench.spool().join(name)).unwrap();
+    let said = audit(&bench, 0);
+    assert_eq!(said["without_ledger"], 2);
+    bench
+        .run(&["audit"])
+        .ok()
+        .prints("there is no ledger (the first is of 2099-12-31, UTC): what else was accepted then is not known");
+    fs::remove_file(bench.spool().join(name)).unwrap();
+    let said = audit(&bench, 0);
+    assert_eq!(figures(&said), [0, 0, 0, 0, 3]);
+    assert_eq!(said["without_ledger"], 3);
+    assert_eq!(said["by"], json!([]));
+    let own_id = "7d2f1c9e-4b5a-4c1d-8e3f-60718293a4b5";
+    bench.enqueue("shop", &["--data", "x", "--request-id", own_id]);
+    fs::remove_file(ledger(&bench)).unwrap();
+    bench
+        .run(&["audit"])
+        .ok()
+        .prints("4 items are in no ledger")
+        .prints("4 of them were accepted on a day of which there is no ledger (there is none at all): what else was accepted then is not known, and cannot be said to be missing")
+        .prints("nothing that a ledger lists is missing");
     fs::remove_dir_all(bench.spool().join("log")).unwrap();
-    assert_eq!(figures(&audit(&bench, 0)), [0, 0, 0, 0, 3]);
+    assert_eq!(figures(&audit(&bench, 0)), [0, 0, 0, 0, 4]);
     bench.enqueue("shop", &["--data", "x"]);
-    assert_eq!(figures(&audit(&bench, 0)), [1, 1, 0, 0, 3]);
+    assert_eq!(figures(&audit(&bench, 0)), [1, 1, 0, 0, 4]);
 }
 
 /// A ledger that cannot be written costs no item.

@@ -454,3 +454,25 @@ fn no_room_is_said_by_status_and_by_a_check_of_the_configuration() {
         ran.stdout
     );
 }
+
+/// The timer runs, and nothing is sent.
+#[test]
+fn a_last_tick_without_room_is_said_until_one_had_room() {
+    let bench = ticked(0);
+    let words = "the last tick stopped for want of room on the disk";
+    let at = ago(0);
+    for (stopped_by, code) in [("done", 0), ("no_room", 2), ("limit", 0), ("no_room", 2)] {
+        let line = json!({"started_at": at, "ended_at": at, "ms": 1, "stopped_by": stopped_by});
+        let path = format!("log/ticks-{}.jsonl", day_of(&json!(at)));
+        let path = bench.spool().join(path);
+        let before = fs::read_to_string(&path).unwrap();
+        fs::write(path, format!("{before}{line}\n")).unwrap();
+        let ran = check(&bench, &[]).code(code);
+        assert_eq!(ran.stdout.contains(words), code == 2, "{ran:#?}");
+        let ran = bench.run(&["status"]).ok();
+        assert_eq!(ran.stdout.contains(words), code == 2, "{ran:#?}");
+    }
+    // What a tick writes by itself.
+    bench.tick();
+    check(&bench, &[]).ok();
+}

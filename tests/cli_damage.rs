@@ -524,6 +524,54 @@ fn foreign_names_are_left_and_told_of() {
     assert_eq!(bench.list(&[]).len(), 1);
 }
 
+/// A renamed item is one that nobody sends: a monitor is told, and a person how to get it back.
+#[test]
+fn an_item_that_was_renamed_is_told_of_and_comes_back() {
+    let (bench, _receiver) = bench();
+    bench.tick();
+    bench.run(&["status", "--check"]).ok();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let item = bench.spool().join(bench.place(&id));
+    for (name, way_back) in [
+        (
+            "pending/shop/foo.jsonl",
+            "Name a missing one ID.jsonl again",
+        ),
+        ("pending/FOO", "Name a missing one ID.jsonl again"),
+        ("pending/shop/old", "Move the ID.jsonl of a missing one"),
+    ] {
+        let moved = bench.spool().join(name);
+        let file = if name.ends_with("old") {
+            fs::create_dir(&moved).unwrap();
+            moved.join(item.file_name().unwrap())
+        } else {
+            moved.clone()
+        };
+        fs::rename(&item, &file).unwrap();
+        bench.run(&["tick"]).ok().says(name);
+        bench.run(&["status", "--check"]).code(1).prints(&format!(
+            "1 among the items without an item's name, perhaps renamed: {name};"
+        ));
+        bench.run(&["status"]).ok().prints(name);
+        bench
+            .run(&["doctor", "--repair"])
+            .code(1)
+            .prints(name)
+            .prints("`tickpost audit` names those that are missing")
+            .prints(way_back);
+        bench.run(&["audit"]).code(1).prints(&id).prints(
+            "files of other names in the directories of the states, which `tickpost doctor` lists",
+        );
+        fs::rename(&file, &item).unwrap();
+        if moved.is_dir() {
+            fs::remove_dir(moved).unwrap();
+        }
+    }
+    bench.run(&["audit"]).ok();
+    assert_eq!(bench.tick()["confirmed"], 1);
+    bench.run(&["status", "--check"]).ok();
+}
+
 #[test]
 fn who_is_to_be_told_of_corrupt_files_is_told() {
     let receiver = Receiver::start(vec![]);

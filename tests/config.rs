@@ -354,7 +354,10 @@ fn faults_outside_of_destinations() {
             ("[destination.UPPER]\nbase_url = \"https://x\"", 1, "is not a destination name", "[destination."),
             ("[destination]\na = 1", 2, "destination.a must be a table", "[destination.NAME]"),
             ("[[destination]]", 1, "must be a table, not an array", "[destination.NAME]"),
-            ("[tick]\n[tick]", 2, "is not TOML: duplicate key", "further up"),
+            ("[tick]\n[tick]", 2, "is not TOML: duplicate key `tick`", "further up"),
+            ("[tick]\ngrace = \"1s\"\n  grace = \"2s\"", 3, "is not TOML: duplicate key `grace`", "further up"),
+            ("[destination.\"é\"]\n[destination.\"é\"]", 2, "is not TOML: duplicate key `\"é\"`", "further up"),
+            ("[retry]\n[destination.shop]\nretry = { base = \"1s\", base = \"2s\" }", 3, "duplicate key `base`", "further up"),
             ("\n\na = = 1", 3, "is not TOML", "toml.io"),
         ],
     );

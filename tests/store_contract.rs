@@ -1123,6 +1123,7 @@ fn what_is_forgotten_is_in_no_audit(bench: &Bench) {
     assert!(bench.store.tombstone(id(1)).unwrap().is_some());
     let unlisted = Audit {
         unlisted: 1,
+        without_ledger: 1,
         ..Audit::default()
     };
     assert_eq!(audit(bench, year), unlisted, "the held one is still there");

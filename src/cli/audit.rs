@@ -85,6 +85,7 @@ struct Picture<'a> {
     pruned: u64,
     corrupt: u64,
     unlisted: u64,
+    without_ledger: u64,
     unreadable_lines: u64,
     missing: &'a [Listed],
     doubled: Vec<InPlaces<'a>>,
@@ -132,6 +133,7 @@ impl<'a> Picture<'a> {
             pruned: audit.pruned,
             corrupt: audit.corrupt,
             unlisted: audit.unlisted,
+            without_ledger: audit.without_ledger,
             unreadable_lines: audit.unreadable_lines,
             missing: &audit.missing,
             doubled: audit.doubled.iter().map(in_places).collect(),
@@ -171,6 +173,16 @@ fn print(context: &Context, audit: &Audit) -> anyhow::Result<()> {
             verb(audit.unlisted, "item is", "items are")
         ))?;
     }
+    if audit.without_ledger > 0 {
+        let since = audit.ledgers_since.map_or_else(
+            || "there is none at all".to_owned(),
+            |at| format!("the first is of {}, UTC", at.calendar().format("%Y-%m-%d")),
+        );
+        out.line(&format!(
+            "{} accepted on a day of which there is no ledger ({since}): what else was accepted then is not known, and cannot be said to be missing",
+            verb(audit.without_ledger, "of them was", "of them were")
+        ))?;
+    }
     if audit.unreadable_lines > 0 {
         out.line(&format!(
             "{} of the ledgers cannot be read: what a loss of power leaves",
@@ -188,7 +200,11 @@ fn print(context: &Context, audit: &Audit) -> anyhow::Result<()> {
         out.line("no move leaves an item in two places: something else copied or renamed a file. `tickpost doctor --repair` keeps the one that knows more, and sets the other aside in corrupt/")?;
     }
     if audit.is_clean() {
-        out.line("nothing is missing, and nothing is in two places")?;
+        out.line(if audit.without_ledger == 0 {
+            "nothing is missing, and nothing is in two places"
+        } else {
+            "nothing that a ledger lists is missing, and nothing is in two places"
+        })?;
     }
     Ok(())
 }
@@ -239,7 +255,7 @@ fn print_missing(context: &Context, missing: &[Listed]) -> anyhow::Result<()> {
         ]);
     }
     out.table(&table)?;
-    out.line("missing: accepted, and in no state, not in corrupt/, and not pruned. No command deletes such an item: look for ID.jsonl in lost+found, in a backup and wherever the spool was copied to; whether it was sent only its receiver can tell. What is still needed is enqueued anew")
+    out.line("missing: accepted, and in no state, not in corrupt/, and not pruned. No command deletes such an item: look for ID.jsonl in lost+found, in a backup and wherever the spool was copied to, and for the ID in files of other names in the directories of the states, which `tickpost doctor` lists (somebody may have renamed it); whether it was sent only its receiver can tell. What is still needed is enqueued anew")
 }
 
 fn in_places(doubled: &Doubled) -> String {

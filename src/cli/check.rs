@@ -23,6 +23,9 @@ use crate::view::status::{Status, look};
 /// How many items that no tick has sorted yet are read to learn when they are due.
 pub(super) const READS_MAX: usize = 1000;
 
+/// What is said while the last tick had no room.
+pub(super) const STOPPED_FOR_ROOM: &str = "the last tick stopped for want of room on the disk: nothing more is sent, and nothing taken in, until a tick finds room";
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For monitoring")]
 pub(super) struct CheckArgs {
@@ -159,11 +162,7 @@ pub(super) fn run(context: &Context, arguments: &CheckArgs) -> anyhow::Result<()
         Err(why) => unknown(why),
         Ok(limits) => match gather(context) {
             Ok(values) => (judge(&values, &limits), Some((values, limits))),
-            Err(error) => {
-                let (_, hint) = exit::judge(&error);
-                let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
-                unknown(format!("{error:#}{hint}"))
-            }
+            Err(error) => unknown(exit::in_words(&error)),
         },
     };
     let level = problems.first().map_or(Level::Ok, |problem| problem.level);
@@ -225,7 +224,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         Err(error) => (None, Some(error.to_string())),
     };
     if let Err(error) = store.check_original() {
-        no_tick = no_tick.or(Some(error.to_string()));
+        no_tick = no_tick.or(Some(exit::in_words(&error.into())));
     }
     let mut full = None;
     if let Some(config) = &config {
@@ -258,6 +257,8 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         incoming_age: status.incoming_oldest_s.unwrap_or(0) * 1000,
         untold: untold(&store, &status, config.as_ref())?,
         unreadable: status.unreadable.clone(),
+        foreign: status.foreign.clone(),
+        stopped_for_room: status.stopped_for_room(),
         no_tick,
         full,
     })

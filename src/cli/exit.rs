@@ -9,6 +9,7 @@ use crate::config::ConfigError;
 use crate::intake::Full;
 use crate::store::StoreError;
 use crate::store::disk::Room;
+use crate::store::file::is_spool;
 use crate::users;
 
 /// An error of a command's own, with its exit code.
@@ -73,6 +74,14 @@ pub(super) fn is_said(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(CliError::Said(_)))
 }
 
+/// What an error says, with its causes and what to do next, where it is a part of an answer.
+#[must_use]
+pub(super) fn in_words(error: &anyhow::Error) -> String {
+    let (_, hint) = judge(error);
+    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+    format!("{error:#}{hint}")
+}
+
 /// The exit code of an error, and what to do next.
 #[must_use]
 pub(super) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
@@ -135,6 +144,10 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
             73,
             "make one with `tickpost --spool DIR init`, or name another with --spool or $TICKPOST_SPOOL",
         ),
+        StoreError::Undescribed { .. } => (
+            73,
+            "put the file back from a backup of this spool; without one, `tickpost init` makes a new one, and then `tickpost doctor --adopt` holds or parks all that waits until you release or resolve it",
+        ),
         StoreError::NotCreatable { .. } => (
             73,
             "make its parent directory, or name a place that you may write to with --spool",
@@ -162,7 +175,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         ),
         StoreError::BadSpoolFile { .. } => (
             78,
-            "nothing was touched; put the file back from a backup of this spool",
+            "nothing was touched; put the file back from a backup of this spool. Without one, move the file out of the spool, then `tickpost init` makes a new one, and `tickpost doctor --adopt` holds or parks all that waits until you release or resolve it",
         ),
         StoreError::Copied { .. } => (
             78,
@@ -191,6 +204,14 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         ),
         StoreError::Io { path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             return (77, Some(access_words(path)));
+        }
+        StoreError::Io { path, source, .. }
+            if source.kind() == ErrorKind::NotFound && is_lock(path) =>
+        {
+            (
+                74,
+                "by its lock a spool is told from a copy, and nothing is sent or accepted without it: make sure that no other spool holds these items, then `tickpost doctor --adopt` makes a new one, and holds or parks all that waits until you release or resolve it",
+            )
         }
         StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound => (
             74,
@@ -228,6 +249,11 @@ fn access_words(path: &Path) -> String {
         }
         None => what.to_owned(),
     }
+}
+
+/// Whether a path is that of a spool's lock.
+fn is_lock(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "lock") && path.parent().is_some_and(is_spool)
 }
 
 fn is_full(source: &std::io::Error) -> bool {

@@ -1,6 +1,7 @@
 //! `status`: how a spool stands, without the lock.
 
 use super::check::{self, CheckArgs};
+use super::exit;
 use super::output::{self, style_of};
 use super::table::{Cell, Column, Table};
 use super::{Context, times};
@@ -52,7 +53,7 @@ pub(super) fn run(context: &Context, arguments: &StatusArgs) -> anyhow::Result<(
         })
     };
     if let Err(error) = store.check_original() {
-        context.out.warn(&error.to_string());
+        context.out.warn(&exit::in_words(&error.into()));
     }
     let now = SystemClock::new().now();
     let status = look(&store, context.whole_root(), &configured, &known, now)?;
@@ -112,6 +113,9 @@ fn print_status(context: &Context, status: &Status, full: Option<&str>) -> anyho
     }
     if let Some(full) = full {
         out.line(full)?;
+    }
+    if status.stopped_for_room() {
+        out.line(check::STOPPED_FOR_ROOM)?;
     }
     if let Some(seconds) = status.oldest_pending_s {
         out.line(&format!(

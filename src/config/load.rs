@@ -197,13 +197,16 @@ fn parse(text: &str) -> (toml::Spanned<DeTable<'_>>, Faults) {
     let errors = errors.into_iter().map(|error| {
         let span = error.span().unwrap_or(0..0);
         // Only the first line: the rest lists what the parser would have taken.
-        let message = error
+        let mut message = error
             .message()
             .lines()
             .next()
             .unwrap_or_default()
             .to_owned();
         let hint = if message.contains("duplicate key") {
+            if let Some(key) = text.get(span.clone()) {
+                message = format!("{message} `{key}`");
+            }
             "it stands further up in this file already: put its settings there"
         } else {
             "see https://toml.io"

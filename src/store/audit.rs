@@ -3,12 +3,12 @@
 //! A store says what the ledgers list and what is where; this compares. Every id counts once: under
 //! the first state that it is found in, else as set aside, else as pruned, else it is missing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::ids::{DestName, RequestId};
 use crate::model::ledger::Listed;
 use crate::model::state::State;
-use crate::model::time::UnixMs;
+use crate::model::time::{UnixMs, id_time};
 
 /// Who asked for items, and where they were to go.
 pub type Requester = (DestName, Option<String>);
@@ -26,6 +26,10 @@ pub struct Audit {
     pub pruned: u64,
     /// Items that are in a state and that no ledger lists.
     pub unlisted: u64,
+    /// Of those, how many were accepted on a day of which there is no ledger.
+    pub without_ledger: u64,
+    /// Where there are such: the first day of which there is a ledger.
+    pub ledgers_since: Option<UnixMs>,
     /// Listed, and nowhere.
     pub missing: Vec<Listed>,
     /// In two places of states, listed or not.
@@ -84,6 +88,8 @@ impl Audit {
         self.corrupt += other.corrupt;
         self.pruned += other.pruned;
         self.unlisted += other.unlisted;
+        self.without_ledger += other.without_ledger;
+        self.ledgers_since = self.ledgers_since.or(other.ledgers_since);
         self.missing.extend(other.missing);
         self.doubled.extend(other.doubled);
         self.unreadable_lines += other.unreadable_lines;
@@ -210,8 +216,15 @@ impl Part {
     }
 
     /// What it comes to. `places` are those of the suspects: one that is in two after all counts
-    /// as doubled, and no other.
-    pub(super) fn finish(self, mut places: HashMap<RequestId, Vec<String>>) -> Audit {
+    /// as doubled, and no other. There are ledgers of these days.
+    pub(super) fn finish(
+        self,
+        mut places: HashMap<RequestId, Vec<String>>,
+        days: &BTreeSet<UnixMs>,
+    ) -> Audit {
+        // An id of a caller's own tells no time: only where there is no ledger at all is its day
+        // known to have none.
+        let has_ledger = |id| id_time(id).map_or(!days.is_empty(), |at| days.contains(&at.day()));
         let mut audit = Audit::default();
         let mut shares = vec![Share::default(); self.requesters.len()];
         for (id, known) in &self.ids {
@@ -226,6 +239,7 @@ impl Part {
             let share = usize::try_from(known.requester).ok();
             let Some(share) = share.and_then(|number| shares.get_mut(number)) else {
                 audit.unlisted += 1;
+                audit.without_ledger += u64::from(!has_ledger(*id));
                 continue;
             };
             audit.accepted += 1;
@@ -248,6 +262,9 @@ impl Part {
                     share.missing += 1;
                 }
             }
+        }
+        if audit.without_ledger > 0 {
+            audit.ledgers_since = days.first().copied();
         }
         audit.by = self.requesters.into_iter().zip(shares).collect();
         audit

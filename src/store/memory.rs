@@ -673,7 +673,8 @@ impl Session for MemorySession<'_> {
         for id in inner.tombstones.keys() {
             part.pruned(*id);
         }
-        Ok(part.finish(HashMap::new()))
+        let days = inner.ledger.values().map(|listed| listed.at.day());
+        Ok(part.finish(HashMap::new(), &days.collect()))
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {

@@ -46,6 +46,12 @@ pub enum StoreError {
         /// Where it was looked for.
         root: PathBuf,
     },
+    /// There are a spool's directories with items in them, and no `spool.json`. Exit code 73.
+    #[error("{} has no spool.json and is no spool without it, but items lie there", root.display())]
+    Undescribed {
+        /// The directory.
+        root: PathBuf,
+    },
     /// The spool cannot be made. Exit code 73.
     #[error("cannot make {}", path.display())]
     NotCreatable {

@@ -79,6 +79,14 @@ impl Status {
         let text = self.last_tick.as_ref()?.get("ended_at")?.as_str()?;
         UnixMs::parse(text).ok()
     }
+
+    /// Whether the last tick stopped for want of room on the disk.
+    #[must_use]
+    pub fn stopped_for_room(&self) -> bool {
+        let last = self.last_tick.as_ref();
+        let cause = last.and_then(|line| line.get("stopped_by")?.as_str());
+        cause == Some("no_room")
+    }
 }
 
 /// Looks at a store.

@@ -193,7 +193,10 @@ fn what_was_sent_is_settled_and_everything_goes_on_when_there_is_room() {
 
         // Still full: nothing is sent, and a person can work.
         bench.run(&["tick"]).code(74).says("no room on the disk");
-        bench.run(&["status", "--check"]).code(2);
+        bench
+            .run(&["status", "--check"])
+            .code(2)
+            .prints("the last tick stopped for want of room");
         bench.run(&["hold", &ids[1]]).ok();
         bench.run(&["cancel", &ids[2]]).ok();
         bench.run(&["release", &ids[1]]).ok();

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::super::times;
+use super::STOPPED_FOR_ROOM;
 use crate::model::time::MINUTE_MS;
 
 /// How many destinations are named in the line.
@@ -120,6 +121,10 @@ pub(super) struct Values {
     pub(super) untold: Vec<(String, u64)>,
     /// Items and directories that cannot be read, with the cause.
     pub(super) unreadable: Vec<String>,
+    /// What lies among the items and has no item's name.
+    pub(super) foreign: Vec<String>,
+    /// The last tick stopped for want of room.
+    pub(super) stopped_for_room: bool,
     /// Why no tick can run.
     pub(super) no_tick: Option<String>,
     /// Why nothing is accepted.
@@ -151,6 +156,9 @@ pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
     }
     if let Some(why) = &values.full {
         note(Level::Critical, "room", why.clone());
+    }
+    if values.stopped_for_room {
+        note(Level::Critical, "tick_room", STOPPED_FOR_ROOM.to_owned());
     }
     let ago = times::span(values.tick_age);
     note(
@@ -245,6 +253,17 @@ fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static
             Level::Warning,
             "unreadable",
             format!("{n} cannot be read: {}", some(&values.unreadable)),
+        );
+    }
+    if !values.foreign.is_empty() {
+        let n = values.foreign.len();
+        note(
+            Level::Warning,
+            "foreign",
+            format!(
+                "{n} among the items without an item's name, perhaps renamed: {}; `tickpost doctor` says what to do",
+                some(&values.foreign)
+            ),
         );
     }
     let untold = untold(values);

@@ -7,7 +7,7 @@
 //! Memory is bounded: the ids are taken slice by slice of a hash, as many at once as fit, and the
 //! ledgers and places are read once for each slice. Only what is missing or doubled is kept whole.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::super::StoreError;
@@ -20,6 +20,7 @@ use super::tombstones::LogReader;
 use super::{FileStore, ledger};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
+use crate::model::time::UnixMs;
 
 /// So many ids are in memory at once, in about 40 bytes each.
 pub(super) const IDS_MAX: usize = 1_800_000;
@@ -66,6 +67,7 @@ impl Slice {
 
 /// Audits, with at most about `ids_max` ids in memory.
 pub(super) fn audit(store: &FileStore, ids_max: usize) -> Result<Audit, StoreError> {
+    let days = logs::days(store, logs::ACCEPTED)?.into_iter().collect();
     let mut audit = Audit::default();
     let mut slices = Slice::all(ledger::bytes(store)? / LINE_BYTES_MIN, ids_max);
     while let Some(slice) = slices.pop() {
@@ -75,7 +77,7 @@ pub(super) fn audit(store: &FileStore, ids_max: usize) -> Result<Audit, StoreErr
         } else {
             usize::MAX
         };
-        match (look(store, slice, most)?, halves) {
+        match (look(store, slice, &days, most)?, halves) {
             (Some(found), _) => audit.add(found),
             (None, halves) => slices.extend(halves.into_iter().flatten()),
         }
@@ -83,8 +85,13 @@ pub(super) fn audit(store: &FileStore, ids_max: usize) -> Result<Audit, StoreErr
     Ok(audit)
 }
 
-/// Audits the ids of a slice. `None` if there are more than `ids_max`.
-fn look(store: &FileStore, slice: Slice, ids_max: usize) -> Result<Option<Audit>, StoreError> {
+/// Audits the ids of a slice. `None` if there are more than `ids_max`. There are ledgers of `days`.
+fn look(
+    store: &FileStore,
+    slice: Slice,
+    days: &BTreeSet<UnixMs>,
+    ids_max: usize,
+) -> Result<Option<Audit>, StoreError> {
     let mut part = Part::default();
     let mut unreadable = 0;
     if slice.first == 0 {
@@ -118,7 +125,7 @@ fn look(store: &FileStore, slice: Slice, ids_max: usize) -> Result<Option<Audit>
     }
     look_aside(store, &mut part)?;
     let places = look_again(store, &mut part)?;
-    let mut found = part.finish(places);
+    let mut found = part.finish(places, days);
     found.unreadable_lines = unreadable;
     Ok(Some(found))
 }
@@ -232,7 +239,6 @@ mod tests {
     use super::*;
     use crate::model::envelope::{Envelope, Request, Requester, VERSION, sha256_hex};
     use crate::model::event::{Event, EventKind};
-    use crate::model::time::UnixMs;
 
     const NOW: UnixMs = UnixMs(1_795_966_830_000);
 
@@ -308,7 +314,7 @@ mod tests {
             assert_eq!(audit(&store, ids_max).unwrap(), want, "{ids_max}");
         }
         let whole = Slice { bits: 0, first: 0 };
-        assert_eq!(look(&store, whole, 299).unwrap(), None);
+        assert_eq!(look(&store, whole, &BTreeSet::new(), 299).unwrap(), None);
     }
 
     const ID: &str = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";

@@ -163,8 +163,7 @@ impl FileStore {
             // A newer format, or a file that is none, must not be touched.
             read_spool_file(&disk, root)?;
         }
-        let holds_items =
-            HOLDING.iter().any(|dir| is_filled(&disk, &root.join(dir))) || holds_drops(&disk, root);
+        let holds_items = holds_items(&disk, root);
         for dir in DIRS {
             let path = root.join(dir);
             if disk.stat(&path).is_err() {
@@ -244,8 +243,8 @@ impl FileStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Missing`], [`StoreError::FormatTooNew`], [`StoreError::BadSpoolFile`],
-    /// [`StoreError::Network`].
+    /// [`StoreError::Missing`], [`StoreError::Undescribed`], [`StoreError::FormatTooNew`],
+    /// [`StoreError::BadSpoolFile`], [`StoreError::Network`].
     pub fn open(root: &Path, allow_network: bool) -> Result<Self, StoreError> {
         Self::open_on(Arc::new(RealDisk), &RealDisk::real(root), allow_network)
     }
@@ -821,7 +820,7 @@ fn make_temporary(
 }
 
 /// Checks that a directory is a spool, or one that can become one: empty, prepared with a
-/// configuration, or left by an `init` that died.
+/// configuration, left by an `init` that died, or a spool that has lost its `spool.json`.
 fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     let is_there = |name: &str| disk.stat(&root.join(name)).is_ok();
     let outer = root.ancestors().skip(1).find(|dir| is_spool(dir));
@@ -831,7 +830,7 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
             outer: outer.to_owned(),
         });
     }
-    if is_there("spool.json") || is_there("tickpost.toml") {
+    if is_there("spool.json") || is_there("tickpost.toml") || has_states(disk, root) {
         return Ok(());
     }
     let files = [
@@ -889,6 +888,18 @@ fn is_filled(disk: &dyn Disk, dir: &Path) -> bool {
     any
 }
 
+/// Whether there are items in it, or what speaks of them, or drops.
+fn holds_items(disk: &dyn Disk, root: &Path) -> bool {
+    HOLDING.iter().any(|dir| is_filled(disk, &root.join(dir))) || holds_drops(disk, root)
+}
+
+/// Whether a directory has those of all states, which nothing but a spool has.
+fn has_states(disk: &dyn Disk, root: &Path) -> bool {
+    let is_dir = |meta: super::disk::Meta| meta.kind == Kind::Directory;
+    let mut states = State::ALL.iter();
+    states.all(|state| disk.stat(&root.join(state.as_str())).is_ok_and(is_dir))
+}
+
 /// Whether a drop box has anything in it. The boxes alone may have been made beforehand.
 fn holds_drops(disk: &dyn Disk, root: &Path) -> bool {
     let incoming = root.join("incoming");
@@ -912,7 +923,7 @@ fn check_directory(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 ///
-/// [`StoreError::Missing`]; [`StoreError::NotOwner`] or [`StoreError::Io`] where the system does
+/// [`StoreError::Missing`] or [`StoreError::Undescribed`]; [`StoreError::NotOwner`] or [`StoreError::Io`] where the system does
 /// not let us look.
 fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     let path = root.join("spool.json");
@@ -920,8 +931,11 @@ fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
         return Ok(());
     };
     if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&source.kind()) {
-        return Err(StoreError::Missing {
-            root: root.to_owned(),
+        let root = root.to_owned();
+        return Err(if has_states(disk, &root) && holds_items(disk, &root) {
+            StoreError::Undescribed { root }
+        } else {
+            StoreError::Missing { root }
         });
     }
     if source.kind() == io::ErrorKind::PermissionDenied {
@@ -934,7 +948,8 @@ fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 ///
-/// [`StoreError::Missing`], [`StoreError::NotOwner`] or [`StoreError::Io`].
+/// [`StoreError::Missing`], [`StoreError::Undescribed`], [`StoreError::NotOwner`] or
+/// [`StoreError::Io`].
 pub fn look(root: &Path) -> Result<(), StoreError> {
     look_for(&RealDisk, &RealDisk::real(root))
 }

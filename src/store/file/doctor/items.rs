@@ -79,7 +79,8 @@ impl Look<'_> {
                 (Kind::Directory, Some(name)) => {
                     self.slot(state, &name, Slot::Root, first, &mut places);
                 }
-                _ if first => self.foreign(
+                _ if first => self.among_items(
+                    entry.kind,
                     &entry.path,
                     "only directories named as destinations belong here",
                 ),
@@ -139,12 +140,27 @@ impl Look<'_> {
                     &entry.path,
                     "it is a link, a FIFO, a socket or a device",
                 ),
-                _ if first => {
-                    self.foreign(&entry.path, "nothing of this name belongs here");
+                (kind, ..) if first => {
+                    self.among_items(kind, &entry.path, "nothing of this name belongs here");
                 }
                 _ => {}
             }
         }
+    }
+
+    /// What lies among a state's items and has no item's name: somebody may have renamed one, or a
+    /// directory of them.
+    fn among_items(&mut self, kind: Kind, path: &str, what: &str) {
+        let next = match kind {
+            Kind::File => {
+                "it may be an item that was renamed: `tickpost audit` names those that are missing, and an item's first line has its request_id. Name a missing one ID.jsonl again, and move anything else out of the spool; no command opens it"
+            }
+            Kind::Directory => {
+                "items may lie in it: `tickpost audit` names those that are missing. Move the ID.jsonl of a missing one into the directory of its destination, and anything else out of the spool; no command looks into it"
+            }
+            Kind::Other => return self.foreign(path, what),
+        };
+        self.add(FindingKind::Foreign, path, what, next, Mend::Person);
     }
 
     fn item(&mut self, place: &Place) {
