@@ -12,7 +12,7 @@ use crate::model::envelope::{BODIES, Body};
 use crate::model::item::{Damage, Item};
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
-use crate::store::{Found, Store};
+use crate::store::{Found, Memory, Store, StoreError};
 use crate::view::item::{Outlook, Row, next};
 
 /// The table of `list`.
@@ -120,7 +120,11 @@ pub(super) fn show(context: &Context, arguments: &ShowArgs) -> anyhow::Result<()
                 select::after(&damage)
             ))
         })?;
-        let memory = store.memory(&item.envelope.destination)?;
+        let memory = match store.memory(&item.envelope.destination) {
+            // Ticks warn of it.
+            Err(StoreError::Io { .. }) => Memory::default(),
+            other => other?,
+        };
         let standing = item.standing();
         let hold = store.destination_hold(item.envelope.destination.as_str())?;
         let time = |at: UnixMs| {

@@ -251,7 +251,9 @@ fn carry_out(context: &Context, targets: &Targets, order: Order) -> anyhow::Resu
 /// A released item goes out when its destination is tried again, which may be later than whoever
 /// releases it thinks.
 fn tell_of_suspension(context: &Context, store: &FileStore, name: &str) -> anyhow::Result<()> {
-    let suspended = store.memory(&dest_name(name)?)?.suspended;
+    // One that is out of reach ticks warn of: the release is done.
+    let memory = store.memory(&dest_name(name)?).unwrap_or_default();
+    let suspended = memory.suspended;
     let until = match suspended.map(|suspended| suspended.until) {
         None => return Ok(()),
         Some(Some(at)) if at <= SystemClock::new().now() => return Ok(()),

@@ -13,7 +13,7 @@ use crate::model::notice::{About, Notice};
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{Decision, StoreError, Want};
+use crate::store::{Decision, DestinationHold, Memory, StoreError, Want};
 use crate::transport::secret;
 
 /// How many due items of a suspended destination are looked at in a tick, for expiry.
@@ -50,18 +50,42 @@ impl Tick<'_, '_> {
         let Some(destination) = self.engine.config.destinations.get(name) else {
             return self.unconfigured(name);
         };
-        let memory = self.engine.store.memory(name)?;
+        let Some(memory) = self.memory(name, "nothing is sent there")? else {
+            return Ok(());
+        };
         let mut lane = Lane::new(Arc::new(destination.clone()), memory, now);
         if self.trust.is_suspect() {
             lane.quota = SUSPECT_BURST;
         }
-        lane.operator_hold = self.engine.store.destination_hold(name.as_str())?.is_some();
+        let hold = self.engine.store.destination_hold(name.as_str())?;
+        if let Some(why) = hold.as_ref().and_then(DestinationHold::fault) {
+            self.report.warnings.push(format!(
+                "destination `{name}`: {why}; it counts as a hold, and nothing is sent there: `tickpost release --destination {name}` lifts it"
+            ));
+        }
+        lane.operator_hold = hold.is_some();
         if lane.note_key(now) {
             self.session.remember(name, &lane.memory)?;
             self.session.sync_memories()?;
         }
         self.lanes.push(lane);
         Ok(())
+    }
+
+    /// What is remembered of a destination. `None` if that is out of reach, which costs that
+    /// destination this tick: it may be suspended, or its keys be others than they were.
+    fn memory(&mut self, name: &DestName, cost: &str) -> Result<Option<Memory>, StoreError> {
+        match self.engine.store.memory(name) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(StoreError::Io { path, source, .. }) => {
+                self.report.warnings.push(format!(
+                    "destination `{name}`: {} cannot be read: {source}; {cost}",
+                    path.display()
+                ));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Items of a destination that is not configured stay; somebody is told once.
@@ -72,7 +96,9 @@ impl Tick<'_, '_> {
         self.report.warnings.push(format!(
             "destination `{name}` is not configured; its items stay where they are"
         ));
-        let mut memory = self.engine.store.memory(name)?;
+        let Some(mut memory) = self.memory(name, "nobody is told of it")? else {
+            return Ok(());
+        };
         if memory.told_unconfigured {
             return Ok(());
         }

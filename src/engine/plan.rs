@@ -62,7 +62,12 @@ pub fn plan(
         let due = standing.due.unwrap_or(item.envelope.enqueued_at);
         let since = match config.destinations.get(&item.envelope.destination) {
             Some(to) if !keys.contains_key(&to.name) => {
-                let since = key_since(to, &store.memory(&to.name)?, now);
+                // One that is out of reach keeps everything back, below.
+                let memory = match store.memory(&to.name) {
+                    Err(StoreError::Io { .. }) => Memory::default(),
+                    other => other?,
+                };
+                let since = key_since(to, &memory, now);
                 keys.insert(to.name.clone(), since);
                 since
             }
@@ -164,7 +169,13 @@ fn blocked(
         return Ok((Some("an operator holds the destination".to_owned()), false));
     }
     let memory = match destination.parse::<DestName>() {
-        Ok(name) => store.memory(&name)?,
+        Ok(name) => match store.memory(&name) {
+            Err(StoreError::Io { path, source, .. }) => {
+                let why = format!("{} cannot be read: {source}", path.display());
+                return Ok((Some(why), false));
+            }
+            other => other?,
+        },
         Err(_) => Memory::default(),
     };
     Ok(match memory.suspended {

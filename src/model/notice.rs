@@ -213,6 +213,17 @@ impl Merged {
         self.0.is_empty()
     }
 
+    /// The groups one by one, each as a whole of its own.
+    #[must_use]
+    pub fn singly(self) -> Vec<Self> {
+        self.0.into_iter().map(|group| Self(vec![group])).collect()
+    }
+
+    /// Adds the groups of another, which stay what they are.
+    pub fn join(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
     /// Adds a notice to its group.
     pub fn add(&mut self, notice: &Notice) {
         let same = |group: &&mut Group| {

@@ -507,6 +507,27 @@ pub struct DestinationHold {
     pub note: Option<String>,
 }
 
+impl DestinationHold {
+    /// What a file counts as of which nobody can tell what it says: nothing is sent because a
+    /// person's word cannot be read.
+    #[must_use]
+    pub fn unreadable(why: Option<String>) -> Self {
+        Self {
+            at: UnixMs(0),
+            by: "unknown".to_owned(),
+            note: why,
+        }
+    }
+
+    /// Why it cannot be read, if that is so.
+    #[must_use]
+    pub fn fault(&self) -> Option<&str> {
+        (self.at == UnixMs(0))
+            .then_some(self.note.as_deref())
+            .flatten()
+    }
+}
+
 /// What anybody may do, at any time, without the lock.
 pub trait Store {
     /// Makes an item durable in pending, or in held if the event says so.
@@ -626,14 +647,16 @@ pub trait Store {
     ///
     /// # Errors
     ///
-    /// The first [`StoreError`] met. Memory that cannot be read counts as empty.
+    /// The first [`StoreError`] met: nothing may be sent to a destination whose memory is out of
+    /// reach. Memory that is missing or damaged counts as empty.
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError>;
 
-    /// The operator's hold on a destination, if there is one.
+    /// The operator's hold on a destination, if there is one. One that cannot be read, for whatever
+    /// reason, is a hold all the same.
     ///
     /// # Errors
     ///
-    /// The first [`StoreError`] met.
+    /// The first [`StoreError`] met, of another kind.
     fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError>;
 
     /// Sets or lifts it, durably. Needs no lock and takes effect within a running tick.

@@ -114,7 +114,11 @@ pub fn look(
             *states.entry(*state).or_default() += count;
         }
         let memory = match name.parse::<DestName>() {
-            Ok(parsed) => store.memory(&parsed)?,
+            // One that is out of reach costs nobody the rest; ticks warn of it.
+            Ok(parsed) => match store.memory(&parsed) {
+                Err(StoreError::Io { .. }) => crate::store::Memory::default(),
+                other => other?,
+            },
             Err(_) => crate::store::Memory::default(),
         };
         let suspended_note = memory.suspended.as_ref().and_then(|s| s.note.clone());

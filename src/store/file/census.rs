@@ -128,7 +128,8 @@ fn look_for(
 }
 
 /// How many items are pending, unknown or held, counted no further than `items_max`. By names
-/// alone; one that moves meanwhile may count twice or not at all.
+/// alone; one that moves meanwhile may count twice or not at all, and what lies in a directory that
+/// cannot be listed does not count: no other destination's items are refused for it.
 pub(super) fn count_waiting(store: &FileStore, items_max: u64) -> Result<u64, StoreError> {
     let mut items = 0;
     for state in [State::Pending, State::Unknown, State::Held] {
@@ -138,11 +139,12 @@ pub(super) fn count_waiting(store: &FileStore, items_max: u64) -> Result<u64, St
                 if items >= items_max {
                     return Ok(items_max);
                 }
-                store.list(&dir, &mut |name, kind| match kind {
+                let listed = store.list(&dir, &mut |name, kind| match kind {
                     Kind::File => items += 1,
                     Kind::Directory => dirs.push(format!("{dir}/{}", name.display())),
                     Kind::Other => {}
-                })?;
+                });
+                drop(listed);
             }
         }
     }

@@ -633,8 +633,12 @@ impl Store for FileStore {
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
         match self.read_json(&format!("destinations/{destination}.json")) {
             Ok(memory) => Ok(memory.unwrap_or_default()),
-            // It costs its own destination some needless attempts, and no other anything.
-            Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => {
+            // Something else stands there. It costs its own destination some needless attempts, and
+            // no other anything.
+            Err(StoreError::Io { source, .. })
+                if !replay::is_of_the_disk(&source)
+                    && source.kind() != io::ErrorKind::PermissionDenied =>
+            {
                 Ok(Memory::default())
             }
             Err(error) => Err(error),
@@ -652,21 +656,21 @@ impl Store for FileStore {
             {
                 return Ok(None);
             }
-            Err(source) if replay::is_of_the_disk(&source) => {
-                return Err(io_error("look at", &self.path(&relative), source));
+            Err(error) => {
+                let why = format!("{relative} cannot be looked at: {error}");
+                return Ok(Some(DestinationHold::unreadable(Some(why))));
             }
-            // One that is damaged, or out of reach, is a hold all the same.
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
         }
-        let hold = match self.read_json(&relative) {
-            Err(StoreError::Io { source, .. }) if !replay::is_of_the_disk(&source) => None,
-            other => other?,
-        };
-        Ok(Some(hold.unwrap_or_else(|| DestinationHold {
-            at: UnixMs(0),
-            by: "unknown".to_owned(),
-            note: None,
-        })))
+        Ok(Some(match self.read_json(&relative) {
+            Ok(Some(hold)) => hold,
+            Ok(None) => DestinationHold::unreadable(None),
+            Err(StoreError::Io { source, .. }) => {
+                let why = format!("{relative} cannot be read: {source}");
+                DestinationHold::unreadable(Some(why))
+            }
+            Err(error) => return Err(error),
+        }))
     }
 
     fn set_destination_hold(

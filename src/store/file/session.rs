@@ -1,5 +1,6 @@
 //! What the owner of the lock does: every move is a journal record first, a rename after.
 
+mod drop_name;
 mod due;
 mod intake;
 mod mend;
@@ -79,6 +80,8 @@ pub(super) struct FileSession<'a> {
     slots: HashMap<String, Vec<Slot>>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
+    /// Destinations of which a directory could not be listed.
+    out_of_reach: HashSet<DestName>,
     clock: ClockFile,
     /// Directories of fresh items that were synced, and when they had changed by then.
     synced: HashMap<String, UnixMs>,
@@ -128,6 +131,7 @@ impl<'a> FileSession<'a> {
             boxes: HashMap::new(),
             slots: HashMap::new(),
             unusable: HashSet::new(),
+            out_of_reach: HashSet::new(),
             clock,
             synced: HashMap::new(),
             woken: woken_at(store),
@@ -333,20 +337,24 @@ impl<'a> FileSession<'a> {
         let Some(old) = self.journal.take() else {
             return Ok(());
         };
-        let carried = |hand: &InHand| CarriedClaim {
-            id: hand.claimed.id,
-            at: hand.at,
-        };
-        let carry = Record::Carry {
-            claims: self.in_hand.values().map(carried).collect(),
-            notices: self.notices.clone(),
-        };
+        let carry = self.carry();
         self.journal()?;
         self.reserve_settles(0)?;
         let journal = self.journal()?;
         journal.append(&carry)?;
         journal.sync()?;
         self.remove_segment(old.name())
+    }
+
+    fn carry(&self) -> Record {
+        let carried = |hand: &InHand| CarriedClaim {
+            id: hand.claimed.id,
+            at: hand.at,
+        };
+        Record::Carry {
+            claims: self.in_hand.values().map(carried).collect(),
+            notices: self.notices.clone(),
+        }
     }
 
     /// Sets the journal's space aside for the settles of what is in hand, and of `more` items.
@@ -375,8 +383,13 @@ impl<'a> FileSession<'a> {
 
     /// Everything in its place and durable, the notices accepted, the journal gone. Nothing is
     /// in hand, or [`Session::close`] has noted on the files when it was claimed.
+    ///
+    /// Notices whose place is out of reach stay in the journal alone, in a segment of their own.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.flush()?;
+        // Those kept by a segment may be accepted now: it must not speak of them to a later session,
+        // which would take what it adds to them for told.
+        self.dirty |= !self.notices.is_empty();
         self.accept_notices()?;
         if !self.dirty {
             return Ok(());
@@ -386,13 +399,27 @@ impl<'a> FileSession<'a> {
         self.with_room(|session| session.clock.write(session.store))?;
         self.sync_all()?;
         self.journal = None;
+        let mut kept = None;
+        if !self.notices.is_empty() {
+            let carry = self.carry();
+            let journal = self.journal()?;
+            journal.append(&carry)?;
+            journal.sync()?;
+            kept = Some(journal.name().to_owned());
+            // What comes next begins another, and makes this session dirty again.
+            self.journal = None;
+        }
         for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
-            self.remove_segment(&name)?;
+            if kept.as_ref() != Some(&name) {
+                self.remove_segment(&name)?;
+            }
         }
         // One that came back alone would do again what it says of a drop's name, or of a claim.
         self.store
             .with_dir("journal", || self.store.sync_dir("journal"))?;
-        self.last_segment = 0;
+        if kept.is_none() {
+            self.last_segment = 0;
+        }
         self.dirty = false;
         Ok(())
     }
@@ -664,7 +691,9 @@ impl Session for FileSession<'_> {
 
     fn is_exhausted(&self, destination: &DestName) -> bool {
         let window = self.windows.get(destination);
-        self.unusable.contains(destination) || window.is_some_and(Window::is_exhausted)
+        self.unusable.contains(destination)
+            || self.out_of_reach.contains(destination)
+            || window.is_some_and(Window::is_exhausted)
     }
 
     fn accepted_meanwhile(&mut self) -> Result<Vec<DestName>, StoreError> {
@@ -940,4 +969,9 @@ fn woken_at(store: &FileStore) -> Option<UnixMs> {
 /// `ELOOP`: what an open that does not follow links says of a link.
 fn is_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+/// `EIO`: it may be of one inode.
+fn is_bad_sector(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }

@@ -3,7 +3,8 @@
 use super::super::super::StoreError;
 use super::super::super::checkup::FindingKind;
 use super::super::super::disk::Kind;
-use super::super::{DIRS, journal, reserve};
+use super::super::journal::{self, Record};
+use super::super::{DIRS, reserve};
 use super::{Look, Mend};
 use crate::model::ids::DestName;
 
@@ -147,13 +148,20 @@ impl Look<'_> {
         // Owned for this moment alone, and only where somebody has died or is at work.
         let is_free = matches!(self.store.disk.lock(&self.store.path("lock")), Ok(Some(_)));
         if is_free {
-            self.add(
-                FindingKind::Journal,
-                "journal",
-                "whoever owned the lock last has died: its moves are in the journal alone",
-                "they are done; the next tick does it too",
-                Mend::Owner,
-            );
+            let records = journal::read_all(self.store.disk.as_ref(), &self.store.root)?;
+            let is_kept = |record: &Record| matches!(record, Record::Carry { claims, .. } if claims.is_empty());
+            let (what, then) = if !records.is_empty() && records.iter().all(is_kept) {
+                (
+                    "it keeps notices whose place in pending/ is out of reach",
+                    "they are accepted once that can be written to; the next tick does it too",
+                )
+            } else {
+                (
+                    "whoever owned the lock last has died: its moves are in the journal alone",
+                    "they are done; the next tick does it too",
+                )
+            };
+            self.add(FindingKind::Journal, "journal", what, then, Mend::Owner);
         }
         Ok(())
     }

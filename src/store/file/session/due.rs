@@ -25,6 +25,9 @@ impl FileSession<'_> {
     /// Whether a destination's items have somewhere to go. One that is not usable is told of, and
     /// counts as having nothing due.
     pub(super) fn is_usable(&mut self, destination: &DestName) -> bool {
+        if self.out_of_reach.contains(destination) {
+            return false;
+        }
         if self.windows.contains_key(destination) {
             return true;
         }

@@ -22,15 +22,11 @@ use super::super::super::{
 use super::super::journal::io_error;
 use super::super::replay::is_of_the_disk;
 use super::super::{accept, census};
-use super::{FileSession, is_loop};
+use super::drop_name::{DropFile, stem_of, taking_name};
+use super::{FileSession, is_bad_sector, is_loop};
 use crate::model::ids::{DestName, RequestId};
+use crate::model::state::State;
 use crate::model::time::UnixMs;
-
-/// What a file's name ends with once it carries an id.
-const TAKING: &str = ".taking";
-
-/// How long the original name may be for the id to fit beside it.
-const STEM_BYTES_MAX: usize = 200;
 
 /// How many files are taken in with one sync of their box, and how many bytes they hold.
 const GROUP_FILES_MAX: usize = 200;
@@ -53,45 +49,6 @@ pub(in super::super) struct BoxCursor {
     after: Option<u64>,
     /// How many files stay where they are.
     stay: u64,
-}
-
-/// A file in a drop box; the oldest is the first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct DropFile {
-    at: UnixMs,
-    name: String,
-    id: Option<RequestId>,
-}
-
-impl DropFile {
-    /// The name that it was dropped under.
-    fn original(&self) -> String {
-        match self.id {
-            Some(_) => format!("{}.json", stem_of(&self.name).0),
-            None => self.name.clone(),
-        }
-    }
-}
-
-/// The name of a file that carries the id of its item: `NAME.ID.taking`.
-fn taking_name(name: &str, id: RequestId) -> String {
-    let stem = name.strip_suffix(".json").unwrap_or(name);
-    let mut end = stem.len().min(STEM_BYTES_MAX);
-    while !stem.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}.{id}{TAKING}", &stem[..end])
-}
-
-/// What [`taking_name`] was made of.
-fn stem_of(name: &str) -> (&str, Option<RequestId>) {
-    let parts = name
-        .strip_suffix(TAKING)
-        .and_then(|rest| rest.rsplit_once('.'));
-    match parts.map(|(stem, id)| (stem, id.parse())) {
-        Some((stem, Ok(id))) => (stem, Some(id)),
-        _ => (name, None),
-    }
 }
 
 impl FileSession<'_> {
@@ -263,11 +220,15 @@ impl FileSession<'_> {
         self.store.sync_dir(dir)?;
         let first = files.iter().take(GROUP_FILES_MAX);
         let begun: BTreeSet<RequestId> = first.filter_map(|file| file.id).collect();
-        let present = self.accepted_before(&begun)?;
+        // Nobody can tell whether these are items: they stay, and keep no other out.
+        let (present, untold) = match self.accepted_before(&begun) {
+            Err(error) if self.is_out_of_reach(&error) => (HashSet::new(), Some(words(&error))),
+            other => (other?, None),
+        };
         let (mut looks, mut bytes_read) = (0, 0);
         let mut renamed = false;
-        let mut taking: Vec<DropFile> = Vec::new();
-        let mut offers: Vec<Offer> = Vec::new();
+        // Those that name an id or a key need to know whether that is anywhere in the spool.
+        let (mut plain, mut naming) = <(Vec<_>, Vec<_>)>::default();
         while looks < GROUP_FILES_MAX && bytes_read < GROUP_BYTES_MAX {
             let Some(file) = files.pop_front() else {
                 break;
@@ -275,6 +236,10 @@ impl FileSession<'_> {
             let file = &file;
             looks += 1;
             let path = format!("{dir}/{}", file.name);
+            if let (Some(why), Some(_)) = (&untold, file.id) {
+                self.stays(&path, &waits(why), &mut taken.stay);
+                continue;
+            }
             if file.id.is_some_and(|id| present.contains(&id)) {
                 // Accepted by a tick that died before it removed the file.
                 self.remove_dropped(&path, taken)?;
@@ -317,19 +282,41 @@ impl FileSession<'_> {
                     }
                 }
             }
-            taking.push(DropFile {
+            let taking = DropFile {
                 name,
                 id: Some(id),
                 ..file.clone()
-            });
-            offers.push(*offer);
+            };
+            if offer.own_id || offer.envelope.key.is_some() {
+                naming.push((taking, *offer));
+            } else {
+                plain.push((taking, *offer));
+            }
         }
         if renamed {
             // The id is the file's from here on, also after loss of power.
             self.store.sync_dir(dir)?;
         }
+        self.accept_taking(destination, plain, limits, taken)?;
+        self.accept_taking(destination, naming, limits, taken)
+    }
+
+    /// Accepts what carries its id.
+    fn accept_taking(
+        &mut self,
+        destination: &DestName,
+        taking: Vec<(DropFile, Offer)>,
+        limits: &Limits,
+        taken: &mut TakenIn,
+    ) -> Result<(), StoreError> {
+        let dir = format!("incoming/{destination}");
+        let (taking, offers): (Vec<_>, Vec<_>) = taking.into_iter().unzip();
         let mut answers = Vec::new();
         let accepted = accept::accept_all(self.store, offers, limits, false, &mut answers);
+        let untold = match &accepted {
+            Err(error) if self.is_out_of_reach(error) => Some(words(error)),
+            Ok(()) | Err(_) => None,
+        };
         for (file, answer) in taking.iter().zip(answers) {
             let path = format!("{dir}/{}", file.name);
             match answer {
@@ -354,10 +341,34 @@ impl FileSession<'_> {
                 }
                 Answer::Full(full) => taken.full = Some(full),
                 // The next tick looks again.
-                Answer::Busy | Answer::Open => {}
+                Answer::Busy | Answer::Open => {
+                    if let Some(why) = &untold {
+                        self.stays(&path, &waits(why), &mut taken.stay);
+                    }
+                }
             }
         }
+        if untold.is_some() {
+            return Ok(());
+        }
         accepted
+    }
+
+    /// Whether an error says only that something could not be looked at which tells whether an item
+    /// is there already. Nothing of an item has been written then: what may have been, in `keys/`, is
+    /// what a caller that dies leaves, and names the id that the file carries.
+    fn is_out_of_reach(&self, error: &StoreError) -> bool {
+        let StoreError::Io { op, path, source } = error else {
+            return matches!(error, StoreError::NotDirectory { .. });
+        };
+        let is_below = |dir: &str| path.starts_with(self.store.path(dir));
+        let is_look = ["list", "look at", "read", "open", "lock"].contains(op);
+        let is_told_by = ["corrupt", "log", "bodies"]
+            .into_iter()
+            .chain(State::ALL.map(State::as_str));
+        (is_bad_sector(source) || !is_of_the_disk(source))
+            && ((is_look && is_told_by.into_iter().any(is_below))
+                || (is_below("keys") && !op.starts_with("sync")))
     }
 
     /// Which of the ids, that a dead tick gave to files, are items already, or were. That they are
@@ -444,6 +455,11 @@ impl FileSession<'_> {
     }
 }
 
+/// Why a file stays whose item may be there already.
+fn waits(why: &str) -> String {
+    format!("{why}; it waits until that is mended, for its item may be there already")
+}
+
 /// An error with its cause.
 fn words(error: &StoreError) -> String {
     let cause = std::error::Error::source(error);
@@ -455,31 +471,4 @@ fn rank(seed: UnixMs, name: &OsStr) -> u64 {
     let mut hasher = DefaultHasher::new();
     (seed.0, name.as_encoded_bytes()).hash(&mut hasher);
     hasher.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may panic")]
-    use super::*;
-
-    #[test]
-    fn a_name_carries_its_id_and_gives_it_back() {
-        let id: RequestId = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10".parse().unwrap();
-        for (name, stem) in [
-            ("a.json", "a"),
-            ("invoice 17.json", "invoice 17"),
-            ("a.b.json", "a.b"),
-            (&*format!("{id}.json"), &*id.to_string()),
-        ] {
-            let taking = taking_name(name, id);
-            assert_eq!(stem_of(&taking), (stem, Some(id)), "{name}");
-        }
-        let long = format!("{}.json", "ü".repeat(120));
-        let taking = taking_name(&long, id);
-        assert!(taking.len() < 255, "{}", taking.len());
-        assert_eq!(stem_of(&taking).1, Some(id));
-        for name in ["a.json", "a.taking", "a.x.taking"] {
-            assert_eq!(stem_of(name).1, None, "{name}");
-        }
-    }
 }

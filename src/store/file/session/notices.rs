@@ -1,6 +1,7 @@
 //! The notices of a session become items.
 
 use std::io;
+use std::path::Path;
 
 use uuid::Uuid;
 
@@ -8,11 +9,12 @@ use super::super::super::StoreError;
 use super::super::journal::io_error;
 use super::super::layout::{Place, Slot};
 use super::super::{ITEM_BYTES_MAX, keys, replay};
-use super::FileSession;
+use super::{FileSession, is_bad_sector};
 use crate::model::envelope::Envelope;
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
+use crate::model::notice::Merged;
 use crate::model::state::State;
 
 /// What an id is to a notice that is to have it.
@@ -27,15 +29,51 @@ enum Taken {
 impl FileSession<'_> {
     /// Accepts every notice as an item, under its own id or, if that is another item's, under the
     /// next one that is a function of it: made again after a crash it is the same.
+    ///
+    /// What cannot be accepted because its own place is out of reach is kept, and told of.
     pub(super) fn accept_notices(&mut self) -> Result<(), StoreError> {
+        let mut kept = Merged::default();
         // Setting aside what is in a notice's way is itself told of.
         while !self.notices.is_empty() {
-            let batch = std::mem::take(&mut self.notices);
-            for envelope in batch.envelopes(self.now, &self.told_in_text) {
-                self.accept_notice(envelope)?;
+            for one in std::mem::take(&mut self.notices).singly() {
+                for envelope in one.envelopes(self.now, &self.told_in_text) {
+                    let dir = format!("pending/{}", envelope.destination);
+                    match self.accept_notice(envelope) {
+                        Err(StoreError::Io { op, path, source })
+                            if self.is_of_one_place(&dir, op, &path, &source) =>
+                        {
+                            // What lacks its sync only is made durable with all the rest.
+                            let then = if op.starts_with("sync") {
+                                "it is there"
+                            } else {
+                                kept.join(one.clone());
+                                "it is kept, and tried again"
+                            };
+                            let why = format!(
+                                "cannot accept a notice: {op} {}: {source}; {then}",
+                                path.display()
+                            );
+                            self.foreign(&dir, &why);
+                        }
+                        other => other?,
+                    }
+                }
             }
         }
+        self.notices.join(kept);
         Ok(())
+    }
+
+    /// Whether an error says that a notice's own place is out of reach, and nothing else. A sync that
+    /// failed is none: nothing about the disk is certain. One that could not begin, of a directory
+    /// that may not be read, is.
+    fn is_of_one_place(&self, dir: &str, op: &str, path: &Path, source: &io::Error) -> bool {
+        let is_bad_place = is_bad_sector(source) || !replay::is_of_the_disk(source);
+        // What looks only has changed nothing, wherever it looked.
+        let is_look = ["read", "look at"].contains(&op);
+        is_bad_place
+            && (is_look || path.starts_with(self.store.path(dir)))
+            && (!op.starts_with("sync") || source.kind() == io::ErrorKind::PermissionDenied)
     }
 
     fn accept_notice(&mut self, mut envelope: Envelope) -> Result<(), StoreError> {

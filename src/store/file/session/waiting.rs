@@ -2,6 +2,7 @@
 //! whose time has come.
 
 use std::collections::HashSet;
+use std::io;
 
 use super::super::super::disk::Kind;
 use super::super::super::{Decision, Interrupted, StoreError};
@@ -16,13 +17,33 @@ use crate::model::state::State;
 use crate::model::time::UnixMs;
 
 impl FileSession<'_> {
+    /// Whether a directory of a destination could be listed. One that could not costs that
+    /// destination: it is told of, and nothing is sent there in this session, for what cannot be
+    /// seen may be being sent, and what is sent may have nowhere to go.
+    fn reached(
+        &mut self,
+        destination: &DestName,
+        listed: Result<(), StoreError>,
+    ) -> Result<bool, StoreError> {
+        match listed {
+            Ok(()) => Ok(true),
+            Err(StoreError::Io { path, source, .. }) => {
+                let why = format!("cannot read it: {source}; nothing is sent to `{destination}`");
+                self.foreign(&path.display().to_string(), &why);
+                self.out_of_reach.insert(destination.clone());
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Items in the directory itself of unknown: a dead owner was sending them.
     pub(super) fn interrupted_places(&mut self) -> Result<Vec<Place>, StoreError> {
         let mut places = Vec::new();
         for destination in self.destination_names(&[State::Unknown])? {
             let top = slot_dir(State::Unknown, destination.as_str(), Slot::Root);
-            let mut foreign = Vec::new();
-            self.store.list(&top, &mut |name, kind| match (
+            let (mut foreign, before) = (Vec::new(), places.len());
+            let listed = self.store.list(&top, &mut |name, kind| match (
                 kind,
                 layout::parse_name(name.to_str().unwrap_or_default()),
             ) {
@@ -34,7 +55,10 @@ impl FileSession<'_> {
                 }),
                 (Kind::Directory, _) => {}
                 _ => foreign.push(format!("{top}/{}", name.display())),
-            })?;
+            });
+            if !self.reached(&destination, listed)? {
+                places.truncate(before);
+            }
             for path in foreign {
                 self.foreign(&path, "it does not belong here; it was left as it is");
             }
@@ -107,28 +131,34 @@ impl FileSession<'_> {
         items_max: usize,
     ) -> Result<Vec<Place>, StoreError> {
         let top = slot_dir(State::Held, destination.as_str(), Slot::Root);
-        match self.store.disk.stat(&self.store.path(&top)) {
+        let whole = self.store.path(&top);
+        match self.store.disk.stat(&whole) {
             // On most file systems a directory without subdirectories has two names: then the
             // held items without a time, which may be many, need not be listed.
             Ok(meta) if meta.nlink == 2 => return Ok(Vec::new()),
             Ok(_) => {}
-            Err(_) => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => {
+                self.reached(destination, Err(io_error("look at", &whole, source)))?;
+                return Ok(Vec::new());
+            }
         }
         let mut minutes = Vec::new();
-        self.store.list(&top, &mut |name, kind| {
+        let listed = self.store.list(&top, &mut |name, kind| {
             let slot = layout::parse_slot(name.to_str().unwrap_or_default());
             if let (Kind::Directory, Some(Slot::Minute(at))) = (kind, slot)
                 && at <= now
             {
                 minutes.push(at);
             }
-        })?;
+        });
+        self.reached(destination, listed)?;
         minutes.sort();
         let mut places = Vec::new();
         for at in minutes {
             let dir = slot_dir(State::Held, destination.as_str(), Slot::Minute(at));
             let before = places.len();
-            self.store.list(&dir, &mut |name, kind| {
+            let listed = self.store.list(&dir, &mut |name, kind| {
                 let parsed = layout::parse_name(name.to_str().unwrap_or_default());
                 if let (Kind::File, Some((id, None))) = (kind, parsed) {
                     places.push(Place {
@@ -138,8 +168,10 @@ impl FileSession<'_> {
                         id,
                     });
                 }
-            })?;
-            if places.len() == before {
+            });
+            if !self.reached(destination, listed)? {
+                places.truncate(before);
+            } else if places.len() == before {
                 drop(self.store.disk.remove_dir(&self.store.path(&dir)));
             }
             if places.len() >= items_max {

@@ -1,0 +1,512 @@
+//! One directory or file that cannot be read or written costs what lies in it, and nobody else a tick:
+//! real ticks on the real disk, which says of one place that it is out of reach.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Gate, Gated, NOW, accepted, by_hand, dest, envelope, id, new_spool, owner, want};
+use rustix::io::Errno;
+use tempfile::TempDir;
+use tickpost::clock::Clock;
+use tickpost::config::Config;
+use tickpost::engine::report::Report;
+use tickpost::engine::{Engine, Options};
+use tickpost::model::envelope::sha256_hex;
+use tickpost::model::event::EventKind;
+use tickpost::model::ids::RequestId;
+use tickpost::model::outcome::{Answer, Outcome};
+use tickpost::model::state::State;
+use tickpost::model::time::UnixMs;
+use tickpost::store::checkup::{Checkup, Finding};
+use tickpost::store::file::FileStore;
+use tickpost::store::{Decision, DestinationHold, Scope, Store as _};
+use tickpost::transport::{Send, Sent, Transport};
+
+/// A place that is out of reach.
+#[derive(Clone, Debug)]
+struct Place {
+    path: PathBuf,
+    errno: Errno,
+    /// What is there can be read.
+    for_writes: bool,
+    /// What is in it can be used, and it may not be opened.
+    closed: bool,
+}
+
+#[derive(Clone, Default)]
+struct Reach(Arc<Mutex<Option<Place>>>);
+
+impl Reach {
+    fn ask(&self, op: &str, path: &Path, writes: bool) -> io::Result<()> {
+        let place = self.0.lock().unwrap();
+        let Some(place) = place.as_ref().filter(|place| path.starts_with(&place.path)) else {
+            return Ok(());
+        };
+        // A directory that may not be entered can be looked at from outside.
+        let from_outside = op == "stat" && path == place.path && place.errno == Errno::ACCESS;
+        let is_other = place.closed && !["list", "sync_dir"].contains(&op);
+        if from_outside || is_other || (place.for_writes && !writes) {
+            return Ok(());
+        }
+        Err(io::Error::from_raw_os_error(place.errno.raw_os_error()))
+    }
+}
+
+impl Gate for Reach {
+    fn write(&self, op: &str, path: &Path) -> io::Result<()> {
+        self.ask(op, path, true)
+    }
+    fn read(&self, op: &str, path: &Path) -> io::Result<()> {
+        self.ask(op, path, false)
+    }
+    fn rename(&self, from: &Path, _: &Path) -> io::Result<()> {
+        self.ask("rename", from, true)
+    }
+}
+
+/// It stands.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> UnixMs {
+        NOW
+    }
+    fn steady_ms(&self) -> u64 {
+        0
+    }
+    fn boot(&self) -> Option<(String, u64)> {
+        Some(("this boot".to_owned(), 5_000_000))
+    }
+}
+
+/// Answers 200 at once.
+#[derive(Default)]
+struct Wire {
+    sent: Vec<(String, RequestId)>,
+    under_way: VecDeque<u64>,
+}
+
+impl Transport for Wire {
+    fn begin(&mut self, send: Send) {
+        let to = send.envelope.destination.to_string();
+        self.sent.push((to, send.envelope.request_id));
+        self.under_way.push_back(send.token);
+    }
+
+    fn next(&mut self, _: Duration) -> Option<Sent> {
+        let token = self.under_way.pop_front()?;
+        let outcome = Outcome::Answered(Answer {
+            status: 200,
+            ..Answer::default()
+        });
+        Some(Sent {
+            token,
+            outcome,
+            ms: 1,
+        })
+    }
+}
+
+/// A spool with the destinations `a`, `b` and `ops`, which is told of everything.
+struct World {
+    _dir: TempDir,
+    root: PathBuf,
+    reach: Reach,
+    config: Config,
+}
+
+impl World {
+    fn new() -> Self {
+        let (dir, root) = new_spool();
+        let destinations = ["a", "b", "ops"].map(|name| {
+            format!("[destination.{name}]\nbase_url = \"http://127.0.0.1:9\"\nkey = {{ kind = \"header\", name = \"Idempotency-Key\", window = \"24h\" }}\n")
+        });
+        let text = format!(
+            "[notify]\ndestinations = [\"ops\"]\n{}",
+            destinations.concat()
+        );
+        let path = dir.path().join("tickpost.toml");
+        fs::write(&path, text).unwrap();
+        let config = Config::load(&path).unwrap();
+        Self {
+            _dir: dir,
+            root,
+            reach: Reach::default(),
+            config,
+        }
+    }
+
+    fn store(&self) -> FileStore {
+        common::store_on(Gated(self.reach.clone()), &self.root)
+    }
+
+    fn post(&self, to: &str, n: u64) {
+        let mut envelope = envelope(n);
+        envelope.destination = dest(to);
+        self.store().accept(envelope, accepted()).unwrap();
+    }
+
+    fn plant(&self, relative: &str, text: &str) {
+        let path = self.root.join(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn lose(&self, relative: &str, errno: Errno, for_writes: bool) {
+        *self.reach.0.lock().unwrap() = Some(Place {
+            path: self.root.join(relative),
+            errno,
+            for_writes,
+            closed: false,
+        });
+    }
+
+    fn keep_closed(&self, relative: &str) {
+        self.lose(relative, Errno::ACCESS, false);
+        self.reach.0.lock().unwrap().as_mut().unwrap().closed = true;
+    }
+
+    fn find_again(&self) {
+        *self.reach.0.lock().unwrap() = None;
+    }
+
+    /// What a tick says, and what it sent to whom.
+    #[track_caller]
+    fn tick(&self) -> (Report, Vec<(String, RequestId)>) {
+        let store = self.store();
+        let mut wire = Wire::default();
+        let report = Engine {
+            config: &self.config,
+            store: &store,
+            clock: &Still,
+            jitter: &mut || 0,
+            stop: &|| false,
+            watch: &mut |_| {},
+        }
+        .tick(&mut wire, &Options::default());
+        match report {
+            Ok(report) => (report, wire.sent),
+            Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+        }
+    }
+
+    fn state(&self, n: u64) -> State {
+        self.store().find(id(n)).unwrap().unwrap().state
+    }
+
+    fn names(&self, relative: &str) -> Vec<String> {
+        let listed = fs::read_dir(self.root.join(relative));
+        let names = listed.into_iter().flatten();
+        names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+}
+
+#[track_caller]
+fn warned(report: &Report, of: &str) {
+    let has = report.warnings.iter().any(|line| line.contains(of));
+    assert!(has, "{of}: {:?}", report.warnings);
+}
+
+fn to_whom(sent: &[(String, RequestId)]) -> Vec<&str> {
+    let mut names: Vec<&str> = sent.iter().map(|(to, _)| &**to).collect();
+    names.sort_unstable();
+    names
+}
+
+const BOTH: [Errno; 2] = [Errno::ACCESS, Errno::IO];
+
+/// What a dead tick was sending may lie in it unseen.
+#[test]
+fn a_destination_whose_unknown_items_are_out_of_reach_is_sent_nothing_and_the_others_are() {
+    for errno in BOTH {
+        let world = World::new();
+        world.post("a", 1);
+        {
+            let store = world.store();
+            let mut session = store.lock(&owner(NOW)).unwrap();
+            let claims = session.claim(&want(1), NOW, &mut |_| Decision::Claim);
+            assert_eq!(claims.unwrap().len(), 1);
+            session.close(NOW, None).unwrap();
+        }
+        world.post("a", 2);
+        world.post("b", 3);
+        world.lose("unknown/a", errno, false);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b"], "{errno}");
+        warned(&report, "unknown/a");
+        world.find_again();
+        let (report, sent) = world.tick();
+        assert_eq!(report.recovered, 1, "{errno}");
+        assert!(sent.iter().any(|(_, sent)| *sent == id(2)), "{sent:?}");
+    }
+}
+
+#[test]
+fn a_destination_whose_held_items_are_out_of_reach_is_sent_nothing_and_the_others_are() {
+    for (errno, lost) in BOTH.into_iter().flat_map(|errno| {
+        let minute = format!("held/a/{}", NOW.minute().minute_name());
+        [(errno, "held/a".to_owned()), (errno, minute)]
+    }) {
+        let world = World::new();
+        let due = Some(NOW);
+        let held = by_hand(EventKind::Accepted, NOW, State::Held, due);
+        world.store().accept(envelope(1), held).unwrap();
+        world.post("a", 2);
+        world.post("b", 3);
+        world.lose(&lost, errno, false);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b"], "{lost}, {errno}");
+        warned(&report, &lost);
+        world.find_again();
+        assert_eq!(to_whom(&world.tick().1), ["a", "a"], "{lost}, {errno}");
+    }
+}
+
+/// And the notice is not lost: it is told when its place is there again, once.
+#[test]
+fn a_notice_whose_place_is_out_of_reach_is_kept_and_stops_nobody() {
+    for (errno, for_writes) in [
+        (Errno::ACCESS, false),
+        (Errno::ACCESS, true),
+        (Errno::IO, false),
+        (Errno::PERM, true),
+    ] {
+        let world = World::new();
+        let why = format!("{errno}, {for_writes}");
+        fs::create_dir(world.root.join("pending/ops")).unwrap();
+        world.plant(&format!("pending/a/{}.jsonl", id(1)), "garbage");
+        world.lose("pending/ops", errno, for_writes);
+        let (report, _) = world.tick();
+        assert_eq!(report.corrupt, 1, "{why}");
+        warned(&report, "pending/ops");
+        for n in [2, 3] {
+            world.post("b", n);
+            let (report, sent) = world.tick();
+            assert_eq!(to_whom(&sent), ["b"], "{why}");
+            warned(&report, "pending/ops");
+            assert_eq!(world.names("journal").len(), 1, "{why}");
+        }
+        let checkup = Checkup {
+            now: NOW,
+            configured: None,
+        };
+        let found = world.store().examine(&checkup).unwrap();
+        let says = |what: &Finding| what.path == "journal" && what.what.contains("keeps notices");
+        assert!(found.iter().any(says), "{why}: {found:?}");
+        // A second one joins it.
+        world.plant(&format!("pending/a/{}.jsonl", id(4)), "garbage");
+        world.tick();
+        world.find_again();
+        let (_, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["ops"], "{why}");
+        assert_eq!(world.tick().1, [], "{why}");
+        assert_eq!(world.names("journal"), Vec::<String>::new(), "{why}");
+        assert_eq!(world.names("tmp"), Vec::<String>::new(), "{why}");
+    }
+}
+
+#[test]
+fn a_notice_in_a_directory_that_may_not_be_opened_is_told_once() {
+    let world = World::new();
+    fs::create_dir(world.root.join("pending/ops")).unwrap();
+    world.plant(&format!("pending/a/{}.jsonl", id(1)), "garbage");
+    world.keep_closed("pending/ops");
+    let (report, _) = world.tick();
+    warned(&report, "pending/ops");
+    world.find_again();
+    assert_eq!(to_whom(&world.tick().1), ["ops"]);
+    assert_eq!(world.tick().1, []);
+}
+
+/// The segment that kept the first one does not outlive its acceptance: the second would join it, and
+/// count as told.
+#[test]
+fn what_is_told_after_a_kept_notice_was_accepted_is_told_too() {
+    let world = World::new();
+    fs::create_dir(world.root.join("pending/ops")).unwrap();
+    world.plant(&format!("pending/a/{}.jsonl", id(1)), "garbage");
+    world.lose("pending/ops", Errno::ACCESS, true);
+    world.tick();
+    {
+        let store = world.store();
+        let told = [dest("ops")];
+        let mut owner = owner(NOW);
+        owner.told_of_corrupt = &told;
+        let mut session = store.lock(&owner).unwrap();
+        world.find_again();
+        assert_eq!(session.publish(NOW).unwrap(), told);
+        world.plant(&format!("pending/a/{}.jsonl", id(2)), "garbage");
+        session
+            .claim(&want(1), NOW, &mut |_| Decision::Claim)
+            .unwrap();
+        session.sync().unwrap();
+        // It dies.
+    }
+    assert_eq!(to_whom(&world.tick().1), ["ops", "ops"]);
+}
+
+/// A full disk says nothing of one place.
+#[test]
+fn a_notice_for_which_there_is_no_room_ends_the_tick() {
+    let world = World::new();
+    fs::create_dir(world.root.join("pending/ops")).unwrap();
+    world.plant(&format!("pending/a/{}.jsonl", id(1)), "garbage");
+    world.lose("pending/ops", Errno::NOSPC, true);
+    let store = world.store();
+    let told = [dest("ops")];
+    let mut owner = owner(NOW);
+    owner.told_of_corrupt = &told;
+    let mut session = store.lock(&owner).unwrap();
+    session
+        .claim(&want(1), NOW, &mut |_| Decision::Claim)
+        .unwrap();
+    assert!(session.close(NOW, None).is_err());
+}
+
+/// Whether a key or an id was used before can be told by what is out of reach alone: what was dropped
+/// with one waits, and is accepted once, when that can be read again.
+#[test]
+fn a_drop_that_nobody_can_decide_on_waits_and_every_other_is_taken_in() {
+    let day = NOW.day_name();
+    let key = format!("keys/a/{}", sha256_hex(b"k"));
+    let rows = [
+        (format!("confirmed/old/{day}"), Errno::IO),
+        ("confirmed/old".to_owned(), Errno::ACCESS),
+        ("corrupt".to_owned(), Errno::ACCESS),
+        (format!("log/pruned-{day}.jsonl"), Errno::IO),
+        (key.clone(), Errno::IO),
+        (key, Errno::ACCESS),
+        ("keys/a".to_owned(), Errno::ACCESS),
+    ];
+    for (lost, errno) in rows {
+        let world = World::new();
+        let why = format!("{lost}, {errno}");
+        world.tick();
+        let day_dir = world.root.join(format!("confirmed/old/{day}"));
+        fs::create_dir_all(day_dir).unwrap();
+        world.plant(&format!("log/pruned-{day}.jsonl"), "");
+        // Used before, by an item that is there, under the same key.
+        let mut known = envelope(1);
+        known.key = Some("k".to_owned());
+        let offer = tickpost::store::Offer {
+            envelope: known,
+            accepted: accepted(),
+            own_id: false,
+            body: None,
+        };
+        let mut answers = Vec::new();
+        world
+            .store()
+            .accept_all(vec![offer], &tickpost::store::Limits::NONE, &mut answers)
+            .unwrap();
+        let keyed = r#"{"request":{"path":"/x","body":{"text":"{\"n\":1}"}},"key":"k"}"#;
+        let own = format!(r#"{{"request":{{}},"request_id":"{}"}}"#, id(77));
+        world.plant("incoming/a/keyed.json", keyed);
+        world.plant("incoming/a/own.json", &own);
+        world.plant("incoming/a/plain.json", r#"{"request":{}}"#);
+        world.plant("incoming/b/plain.json", r#"{"request":{}}"#);
+        world.lose(&lost, errno, false);
+        let mut all = 0;
+        for _ in 0..3 {
+            let (report, sent) = world.tick();
+            all += sent.len();
+            warned(&report, &lost);
+            warned(&report, "incoming/a/keyed.");
+        }
+        let waiting = world.names("incoming/a").len();
+        assert!((1..=2).contains(&waiting), "{why}: {waiting}");
+        assert_eq!(world.names("incoming/b"), Vec::<String>::new(), "{why}");
+        // The item of before, those without a name, and perhaps the id that nothing speaks of.
+        assert_eq!(all, 5 - waiting, "{why}");
+        world.find_again();
+        all += world.tick().1.len();
+        assert_eq!(all, 4, "{why}");
+        assert_eq!(world.names("incoming/a"), Vec::<String>::new(), "{why}");
+        assert_eq!(world.state(77), State::Confirmed, "{why}");
+        let mut items = 0;
+        world
+            .store()
+            .scan(&Scope::default(), &mut |_| {
+                items += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(items, 4, "{why}: nothing twice, nothing lost");
+        assert_eq!(world.names("corrupt"), Vec::<String>::new(), "{why}");
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_a_destinations_keys_costs_those_who_use_keys() {
+    let world = World::new();
+    world.tick();
+    world.plant("keys/a", "");
+    world.plant("incoming/a/keyed.json", r#"{"request":{},"key":"k"}"#);
+    world.plant("incoming/a/plain.json", r#"{"request":{}}"#);
+    world.plant("incoming/b/keyed.json", r#"{"request":{},"key":"k"}"#);
+    let (report, sent) = world.tick();
+    warned(&report, "keys/a");
+    assert_eq!(to_whom(&sent), ["a", "b"]);
+    fs::remove_file(world.root.join("keys/a")).unwrap();
+    assert_eq!(to_whom(&world.tick().1), ["a"]);
+    assert_eq!(world.tick().1, []);
+}
+
+/// It says nothing of other destinations, and is a hold of its own until it can be read.
+#[test]
+fn a_hold_that_cannot_be_read_keeps_one_destination_back() {
+    for errno in BOTH {
+        let world = World::new();
+        let hold = DestinationHold {
+            at: NOW,
+            by: "someone(1)".to_owned(),
+            note: None,
+        };
+        let store = world.store();
+        store.set_destination_hold(&dest("a"), Some(&hold)).unwrap();
+        world.post("a", 1);
+        world.post("b", 2);
+        world.lose("destinations/a.hold.json", errno, false);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b"], "{errno}");
+        warned(&report, "a.hold.json");
+        world.find_again();
+        assert_eq!(world.tick().1, [], "{errno}");
+        store.set_destination_hold(&dest("a"), None).unwrap();
+        assert_eq!(to_whom(&world.tick().1), ["a"], "{errno}");
+    }
+}
+
+/// It may be suspended.
+#[test]
+fn a_memory_that_cannot_be_read_keeps_one_destination_back_and_is_not_replaced() {
+    for errno in BOTH {
+        let world = World::new();
+        let memory = r#"{"suspended":{"reason":"auth_invalid","since":"2026-11-29T15:00:00.000Z","tries":0}}"#;
+        world.plant("destinations/a.json", memory);
+        world.post("a", 1);
+        world.post("b", 2);
+        world.post("gone", 3);
+        world.lose("destinations/a.json", errno, false);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b", "ops"], "{errno}");
+        warned(&report, "a.json");
+        let now = fs::read_to_string(world.root.join("destinations/a.json"));
+        assert_eq!(now.unwrap(), memory, "{errno}");
+        // Of one that is not configured it says whether somebody was told.
+        world.lose("destinations/gone.json", errno, false);
+        let (report, sent) = world.tick();
+        assert_eq!(sent, [], "{errno}: it is suspended");
+        warned(&report, "gone.json");
+    }
+}
