@@ -666,7 +666,7 @@ fn a_key_whose_item_was_set_aside_stays_its_key() {
     let ids = bench.spool().join("keys/_ids");
     let left = fs::read_to_string(ids.join(&other)).unwrap();
     fs::write(ids.join(&id), left.replace(&other, &id)).unwrap();
-    let place = bench.spool().join(bench.place(&id));
+    let place = bench.spool().join(bench.place_of_item(&id));
     let whole = fs::read(&place).unwrap();
     fs::write(&place, "").unwrap();
     let repeat = ["enqueue", "one", "--data", "pay", "--key", "K"];

@@ -296,8 +296,8 @@ fn no_file_is_sent_whose_item_is_elsewhere_too() {
         bytes.extend(event_line(&attempt(1, NOW, state, None)).unwrap());
         let mut dir = String::new();
         for part in elsewhere.split('/') {
-            dir = format!("{dir}{part}/");
-            drop(spool.disk.make_dir(&path(&dir)));
+            dir = format!("{dir}/{part}");
+            drop(spool.disk.make_dir(&path(dir.trim_start_matches('/'))));
         }
         let other = path(&format!("{elsewhere}/{}.jsonl", id(1)));
         spool.disk.create(&other, &bytes, None).unwrap();
@@ -326,11 +326,13 @@ fn no_file_is_sent_whose_item_is_elsewhere_too() {
 fn what_may_hide_another_file_costs_one_item_its_turn() {
     let spool = Spool::new();
     let store = spool.store();
-    spool.disk.make_dir(&path("confirmed/a")).unwrap();
+    let day = NOW.to_string()[..10].replace('-', "");
+    for dir in ["confirmed/a", &format!("confirmed/a/{day}")] {
+        spool.disk.make_dir(&path(dir)).unwrap();
+    }
     for n in 1..=2 {
         store.accept(envelope(n), accepted()).unwrap();
     }
-    let day = NOW.to_string()[..10].replace('-', "");
     spool.fails("stat", &format!("{day}/{}.jsonl", id(1)));
     let mut session = store.lock(&owner(NOW)).unwrap();
     let claims = session.claim(&want(9), NOW, &mut claim).unwrap();

@@ -2,6 +2,7 @@
 //! would be sent again.
 
 use super::super::super::StoreError;
+use super::super::super::disk::Kind;
 use super::super::doctor::doubles;
 use super::super::layout::{self, Place, Slot, slot_dir};
 use super::super::reader::is_item;
@@ -54,48 +55,40 @@ impl FileSession<'_> {
         if !is_copy && self.now.since(written_at) > FRESH_MS {
             return Ok(false);
         }
-        let day = self.now.day();
-        let mut slots = vec![
-            (State::Unknown, Slot::Root),
-            (State::Unknown, Slot::Parked),
-            (State::Held, Slot::Root),
-            (State::Confirmed, Slot::Day(day)),
-            (State::Failed, Slot::Day(day)),
-        ];
-        if is_copy {
-            for state in [State::Unknown, State::Held, State::Confirmed, State::Failed] {
-                for slot in self.slots_of(state, &place.destination)? {
-                    if !slots.contains(&(state, slot)) {
-                        slots.push((state, slot));
-                    }
+        let today = Slot::Day(self.now.day());
+        for state in [State::Unknown, State::Held, State::Confirmed, State::Failed] {
+            for slot in self.slots_of(state, &place.destination)? {
+                if !is_copy && !matches!(slot, Slot::Root | Slot::Parked) && slot != today {
+                    continue;
                 }
-            }
-        }
-        for (state, slot) in slots {
-            let other = Place {
-                state,
-                slot,
-                ..place.clone()
-            };
-            if other != *place
-                && is_item(self.store, &other)?
-                && !self.outdoes(place, item, &other)?
-            {
-                return Ok(true);
+                let other = Place {
+                    state,
+                    slot,
+                    ..place.clone()
+                };
+                if other != *place
+                    && is_item(self.store, &other)?
+                    && !self.outdoes(place, item, &other)?
+                {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
     }
 
-    /// The minutes and days of a state's directory of a destination, listed once a session.
+    /// The directories of a state and destination, listed once a session: what they get from it is
+    /// no other file. No link is among them.
     fn slots_of(&mut self, state: State, destination: &str) -> Result<Vec<Slot>, StoreError> {
         let dir = slot_dir(state, destination, Slot::Root);
         if let Some(slots) = self.slots.get(&dir) {
             return Ok(slots.clone());
         }
-        let mut slots = Vec::new();
-        self.store.list(&dir, &mut |name, _| {
-            slots.extend(layout::parse_slot(name.to_str().unwrap_or_default()));
+        let mut slots = vec![Slot::Root];
+        self.store.list(&dir, &mut |name, kind| {
+            if kind == Kind::Directory {
+                slots.extend(layout::parse_slot(name.to_str().unwrap_or_default()));
+            }
         })?;
         self.slots.insert(dir, slots.clone());
         Ok(slots)
