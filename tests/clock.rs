@@ -757,6 +757,34 @@ fn what_went_under_another_key_is_not_repeated_under_this_one() {
     }
 }
 
+/// Under which key it went, nobody knows any more. What is gone altogether counts as never written.
+#[test]
+fn a_damaged_memory_takes_no_key_for_the_one_of_before() {
+    let before = "key = { kind = \"header\", name = \"K\", window = \"1h\" }";
+    for (memory, want) in [
+        (Some(&b"\0\0\0\0"[..]), "unknown! key_window_closed"),
+        (Some(b""), "unknown! key_window_closed"),
+        (None, "confirmed accepted"),
+    ] {
+        let world = World::new(before);
+        let id = world.post();
+        world.tick(&[lost()]);
+        let file = world.dir.path().join("spool/destinations/dest.json");
+        match memory {
+            Some(bytes) => fs::write(&file, bytes).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        world.clock.pass(10 * MINUTE_MS);
+        world.tick(&[]);
+        assert_eq!(world.word(id), want, "{memory:?}");
+        let other = world.post();
+        world.tick(&[lost()]);
+        world.clock.pass(10 * MINUTE_MS);
+        world.tick(&[]);
+        assert_eq!(world.word(other), "confirmed accepted", "{memory:?}");
+    }
+}
+
 #[test]
 fn what_was_interrupted_without_a_key_is_not_repeated_with_one() {
     let mut world = World::with("[tick]\ngrace = \"0s\"", "");

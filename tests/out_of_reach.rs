@@ -87,15 +87,16 @@ impl Clock for Still {
     }
 }
 
-/// Answers 200 at once.
-#[derive(Default)]
-struct Wire {
+/// Answers 200, after something has happened.
+struct Wire<'w> {
     sent: Vec<(String, RequestId)>,
     under_way: VecDeque<u64>,
+    when_sent: &'w dyn Fn(),
 }
 
-impl Transport for Wire {
+impl Transport for Wire<'_> {
     fn begin(&mut self, send: Send) {
+        (self.when_sent)();
         let to = send.envelope.destination.to_string();
         self.sent.push((to, send.envelope.request_id));
         self.under_way.push_back(send.token);
@@ -181,8 +182,18 @@ impl World {
     /// What a tick says, and what it sent to whom.
     #[track_caller]
     fn tick(&self) -> (Report, Vec<(String, RequestId)>) {
+        self.tick_with(|| {})
+    }
+
+    /// Something happens whenever a request goes out.
+    #[track_caller]
+    fn tick_with(&self, when_sent: impl Fn()) -> (Report, Vec<(String, RequestId)>) {
         let store = self.store();
-        let mut wire = Wire::default();
+        let mut wire = Wire {
+            sent: Vec::new(),
+            under_way: VecDeque::new(),
+            when_sent: &when_sent,
+        };
         let report = Engine {
             config: &self.config,
             store: &store,
@@ -509,4 +520,127 @@ fn a_memory_that_cannot_be_read_keeps_one_destination_back_and_is_not_replaced()
         assert_eq!(sent, [], "{errno}: it is suspended");
         warned(&report, "gone.json");
     }
+}
+
+/// Nothing is claimed of it that could be taken for sent.
+#[test]
+fn an_item_whose_file_cannot_be_moved_costs_one_item() {
+    for errno in [Errno::PERM, Errno::ACCESS, Errno::XDEV, Errno::IO] {
+        let world = World::new();
+        for n in 1..=3 {
+            world.post(if n == 3 { "b" } else { "a" }, n);
+        }
+        let file = format!("pending/a/{}.jsonl", id(1));
+        world.lose(&file, errno, true);
+        for round in 0..3 {
+            let (report, sent) = world.tick();
+            warned(&report, &file);
+            let others = if round == 0 { vec!["a", "b"] } else { vec![] };
+            assert_eq!(to_whom(&sent), others, "{errno:?}");
+            assert_eq!(world.state(1), State::Pending);
+        }
+        assert_eq!([world.state(2), world.state(3)], [State::Confirmed; 2]);
+        assert_eq!(world.names("journal"), [""; 0], "{errno:?}");
+        world.find_again();
+        assert_eq!(world.tick().1.len(), 1);
+        assert_eq!(world.state(1), State::Confirmed);
+    }
+}
+
+/// The answer is in the journal, and counts, until the file can be written to and moved.
+#[test]
+fn an_item_that_was_sent_and_cannot_be_settled_is_not_sent_again() {
+    let claimed = format!("unknown/a/{}.1.jsonl", id(1));
+    for place in [&*claimed, "confirmed/a", "confirmed"] {
+        for errno in [Errno::PERM, Errno::ACCESS, Errno::XDEV, Errno::IO] {
+            let world = World::new();
+            world.post("a", 1);
+            world.post("b", 2);
+            fs::create_dir_all(world.root.join("confirmed/a")).unwrap();
+            let (_, sent) = world.tick_with(|| world.lose(place, errno, true));
+            assert_eq!(to_whom(&sent), ["a", "b"], "{place} {errno:?}");
+            for _ in 0..2 {
+                let (report, sent) = world.tick();
+                warned(&report, "stays in the journal");
+                assert_eq!(to_whom(&sent), [""; 0], "{place} {errno:?}");
+                assert_eq!(world.state(1), State::Confirmed, "{place} {errno:?}");
+                assert_eq!(world.names("journal").len(), 1);
+            }
+            // What comes meanwhile goes, also to the same destination.
+            world.post("a", 3);
+            world.post("b", 4);
+            let (_, sent) = world.tick();
+            assert_eq!(to_whom(&sent), ["a", "b"], "{place} {errno:?}");
+            world.find_again();
+            let (report, sent) = world.tick();
+            assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+            assert_eq!(to_whom(&sent), [""; 0]);
+            assert_eq!(world.names("journal"), [""; 0]);
+            let states = [1, 2, 3, 4].map(|n| world.state(n));
+            assert_eq!(states, [State::Confirmed; 4], "{place} {errno:?}");
+            let day = world.names("confirmed/a").into_iter().max().unwrap();
+            let settled = world
+                .root
+                .join(format!("confirmed/a/{day}/{}.jsonl", id(1)));
+            let text = fs::read_to_string(settled).unwrap();
+            assert_eq!(text.matches("\"event\":\"attempt\"").count(), 1, "{text}");
+        }
+    }
+}
+
+/// It is no matter of single files any more.
+#[test]
+fn a_destination_whose_items_cannot_be_settled_is_sent_a_few_and_no_more() {
+    let world = World::new();
+    for n in 1..=600 {
+        world.post(if n > 500 { "b" } else { "a" }, n);
+    }
+    world.lose("confirmed/a", Errno::XDEV, true);
+    let mut sent = 0;
+    for _ in 0..4 {
+        let (report, to) = world.tick();
+        sent += to.iter().filter(|(to, _)| to == "a").count();
+        warned(&report, "stays in the journal");
+    }
+    let (report, to) = world.tick();
+    assert_eq!(to.len(), 0);
+    warned(&report, "nothing is sent there");
+    assert!(sent < 500, "{sent}");
+    assert_eq!(world.state(600), State::Confirmed);
+    world.find_again();
+    let (_, to) = world.tick();
+    assert_eq!(to.len(), 500 - sent);
+    for n in 1..=600 {
+        assert_eq!(world.state(n), State::Confirmed, "{n}");
+    }
+}
+
+/// An owner that died between the record of a claim and the rename, and a file that cannot be moved
+/// since: it may have been sent, for all that anybody knows, and waits as that.
+#[test]
+fn a_claim_that_cannot_be_replayed_stays_claimed() {
+    let world = World::new();
+    world.post("a", 1);
+    world.post("b", 2);
+    let file = format!("pending/a/{}.jsonl", id(1));
+    let store = world.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut |_| Decision::Claim);
+    assert_eq!(claims.unwrap().len(), 1);
+    drop(session);
+    let at = |path: &str| world.root.join(path);
+    fs::rename(at(&format!("unknown/a/{}.1.jsonl", id(1))), at(&file)).unwrap();
+    world.lose(&file, Errno::PERM, true);
+    for round in 0..2 {
+        let (report, sent) = world.tick();
+        warned(&report, &file);
+        assert_eq!(to_whom(&sent), if round == 0 { vec!["b"] } else { vec![] });
+        assert_eq!(world.state(1), State::Unknown);
+    }
+    world.find_again();
+    let (report, sent) = world.tick();
+    assert_eq!(report.recovered, 1);
+    // The key makes a repeat harmless.
+    assert_eq!(to_whom(&sent), ["a"]);
+    assert_eq!(world.state(1), State::Confirmed);
 }

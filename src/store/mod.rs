@@ -477,6 +477,22 @@ pub struct KeyMemory {
     pub since: Option<UnixMs>,
 }
 
+impl Memory {
+    /// What is known where a memory was and cannot be made out: nothing, which costs a destination
+    /// some needless attempts; and not under which key its items went, so that what its receiver
+    /// may have acted on is not sent again.
+    #[must_use]
+    pub fn damaged() -> Self {
+        Self {
+            key: Some(KeyMemory {
+                fingerprint: String::new(),
+                since: None,
+            }),
+            ..Self::default()
+        }
+    }
+}
+
 /// Why and until when a destination is suspended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {

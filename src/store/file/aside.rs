@@ -1,11 +1,17 @@
-//! What is known of items whose files were set aside in `corrupt/`: by the reasons beside them, which
-//! stay when a person has removed the files.
+//! Files that are set aside in `corrupt/`, and what is known of their items: by the reasons beside
+//! them, which stay when a person has removed the files.
+
+use std::collections::HashSet;
+use std::io;
 
 use serde::Deserialize;
 
 use super::super::StoreError;
 use super::FileStore;
 use super::audit::set_aside_id;
+use super::journal::io_error;
+use super::keys::remove;
+use super::replay::{is_of_the_disk, is_same_file, is_there};
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
 
@@ -85,5 +91,85 @@ impl FileStore {
             why,
             at,
         }
+    }
+}
+
+/// How long a name in `corrupt/` is.
+const NAME_BYTES_MAX: usize = 200;
+
+/// A name in `corrupt/` for a file, as near to its own as is free.
+pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String>) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    // Room for a number and for `.why.json`: in a drop box names can be as long as they come.
+    let mut end = file.len().min(NAME_BYTES_MAX);
+    while !file.is_char_boundary(end) {
+        end -= 1;
+    }
+    let file = &file[..end];
+    let taken = |name: &str| {
+        // Such a name would be taken for the reason of another file.
+        if name.ends_with(".why.json") {
+            return true;
+        }
+        let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
+        there.is_ok() || promised.contains(name)
+    };
+    let mut name = file.to_owned();
+    let mut copy = 1_u64;
+    while taken(&name) {
+        copy += 1;
+        name = format!("{file}.{copy}");
+    }
+    name
+}
+
+/// Sets a file aside in `corrupt/`, the reason first.
+pub(super) fn set_aside(
+    store: &FileStore,
+    from: &str,
+    to: &str,
+    why: &str,
+) -> Result<(), StoreError> {
+    // Done already, if the name is taken: it was free when it was chosen, and what is at the
+    // file's old place now is another one. But a loss of power can keep the rename without the
+    // reason.
+    let done = is_there(store, to)?;
+    if !done && !is_there(store, from)? {
+        return Ok(());
+    }
+    if done && is_same_file(store, from, to) {
+        // It has also left one file under two names.
+        remove(store, &store.path(from))?;
+    }
+    let note = serde_json::json!({"from": from, "reason": why}).to_string();
+    let path = store.path(&format!("{to}.why.json"));
+    let written = store.with_dir("corrupt", || {
+        let written = store
+            .disk
+            .create(&path, format!("{note}\n").as_bytes(), None);
+        match written {
+            // Of this very move, begun before a crash; or of a file that a person has removed since.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            other => other
+                .map(|()| true)
+                .map_err(|source| io_error("write", &path, source)),
+        }
+    })?;
+    if !written {
+        store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
+    }
+    if done {
+        return Ok(());
+    }
+    let target = store.path(to);
+    match store.disk.rename(&store.path(from), &target) {
+        Ok(()) => Ok(()),
+        // In a drop box another user can put something else there, or take it away, at any time.
+        // It costs that file, and no other its turn.
+        Err(error) if from.starts_with("incoming/") && !is_of_the_disk(&error) => store
+            .disk
+            .unlink(&path)
+            .map_err(|source| io_error("remove", &path, source)),
+        Err(source) => Err(io_error("rename", &target, source)),
     }
 }

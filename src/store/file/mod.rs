@@ -32,6 +32,7 @@ mod reader;
 mod replay;
 mod reserve;
 mod session;
+mod stuck;
 mod tombstones;
 mod window;
 
@@ -631,15 +632,17 @@ impl Store for FileStore {
     }
 
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
-        match self.read_json(&format!("destinations/{destination}.json")) {
-            Ok(memory) => Ok(memory.unwrap_or_default()),
-            // Something else stands there. It costs its own destination some needless attempts, and
-            // no other anything.
+        let relative = format!("destinations/{destination}.json");
+        match self.read_json(&relative) {
+            Ok(Some(memory)) => Ok(memory),
+            Ok(None) if replay::is_there(self, &relative)? => Ok(Memory::damaged()),
+            Ok(None) => Ok(Memory::default()),
+            // Something else stands there.
             Err(StoreError::Io { source, .. })
                 if !replay::is_of_the_disk(&source)
                     && source.kind() != io::ErrorKind::PermissionDenied =>
             {
-                Ok(Memory::default())
+                Ok(Memory::damaged())
             }
             Err(error) => Err(error),
         }

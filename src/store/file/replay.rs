@@ -5,9 +5,11 @@ use std::io;
 
 use super::super::disk::Kind;
 use super::super::{SetAside, StoreError};
+use super::aside::{free_name, set_aside};
 use super::journal::{self, MoveRecord, Record, io_error};
 use super::keys::remove;
 use super::layout::{self, Place};
+use super::stuck::{self, Stuck};
 use super::{FileStore, ITEM_BYTES_MAX, reserve};
 use crate::model::ids::RequestId;
 use crate::model::item::{Damage, Item, event_line};
@@ -28,7 +30,32 @@ pub(super) struct Replayed {
     /// Files that stood where an item had to go.
     pub(super) displaced: Vec<SetAside>,
     /// What is left as it is: files that are no journal, and paths that no record of ours names.
-    pub(super) foreign: Vec<(String, &'static str)>,
+    pub(super) foreign: Vec<(String, String)>,
+    /// What cannot be done now.
+    pub(super) stuck: Stuck,
+}
+
+impl Replayed {
+    /// Takes up what a move has come to. False if it cannot be done now.
+    fn is_done(
+        &mut self,
+        from: &str,
+        moved: Result<Option<SetAside>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        match moved {
+            Ok(aside) => {
+                self.displaced.extend(aside);
+                Ok(true)
+            }
+            Err(error) => {
+                let why = stuck::of_one_file(error)?;
+                let told = self.stuck.told(from, &why);
+                self.foreign
+                    .extend(told.map(|told| (from.to_owned(), told)));
+                Ok(false)
+            }
+        }
+    }
 }
 
 /// Replays every segment. The caller closes the journal afterwards.
@@ -48,7 +75,7 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         if kind != Kind::File || journal::segment_number(name).is_none() {
             let path = format!("journal/{}", name.display());
             let why = "it does not belong here; it was left as it is";
-            replayed.foreign.push((path, why));
+            replayed.foreign.push((path, why.to_owned()));
         }
     })?;
     let mut records = journal::read_all(store.disk.as_ref(), &store.root)?;
@@ -56,7 +83,7 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         Some(path) => {
             let path = format!("journal: `{path}`");
             let why = "it is no place of this spool, and was not touched";
-            replayed.foreign.push((path, why));
+            replayed.foreign.push((path, why.to_owned()));
             false
         }
         None => true,
@@ -72,17 +99,24 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                         continue;
                     };
                     replayed.claimed_at.insert(from.id, at);
-                    let aside = move_file(store, &item.from, &from.claimed(item.n).path())?;
-                    replayed.displaced.extend(aside);
+                    if !replayed.stuck.holds(from.id) {
+                        let moved = move_file(store, &item.from, &from.claimed(item.n).path());
+                        if replayed.is_done(&item.from, moved)? {
+                            continue;
+                        }
+                    }
+                    replayed.stuck.keep_claim(at, item);
                 }
             }
             Record::Move(step) => {
                 let at = step.event.as_ref().map(|event| event.at);
                 replayed.latest = replayed.latest.max(at);
                 let of_item = Place::parse(&step.from).and_then(|from| later.get(&from.id));
-                replayed
-                    .displaced
-                    .extend(apply(store, &step, None, of_item)?);
+                if replayed.stuck.holds_path(&step.from)
+                    || !replayed.is_done(&step.from, apply(store, &step, None, of_item))?
+                {
+                    replayed.stuck.keep(&step);
+                }
                 for notice in &step.notices {
                     replayed.notices.add(notice);
                 }
@@ -354,7 +388,7 @@ pub(super) fn move_file(
 }
 
 /// Whether two names are of one file.
-fn is_same_file(store: &FileStore, one: &str, other: &str) -> bool {
+pub(super) fn is_same_file(store: &FileStore, one: &str, other: &str) -> bool {
     let inode = |relative| {
         store
             .disk
@@ -407,9 +441,6 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
     )
 }
 
-/// How long a name in `corrupt/` is.
-const NAME_BYTES_MAX: usize = 200;
-
 /// An error that says something of the disk, not of the one file.
 pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -425,76 +456,4 @@ pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
     of_the_disk
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-/// A name in `corrupt/` for a file, as near to its own as is free.
-pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String>) -> String {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    // Room for a number and for `.why.json`: in a drop box names can be as long as they come.
-    let mut end = file.len().min(NAME_BYTES_MAX);
-    while !file.is_char_boundary(end) {
-        end -= 1;
-    }
-    let file = &file[..end];
-    let taken = |name: &str| {
-        // Such a name would be taken for the reason of another file.
-        if name.ends_with(".why.json") {
-            return true;
-        }
-        let there = store.disk.stat(&store.path(&format!("corrupt/{name}")));
-        there.is_ok() || promised.contains(name)
-    };
-    let mut name = file.to_owned();
-    let mut copy = 1_u64;
-    while taken(&name) {
-        copy += 1;
-        name = format!("{file}.{copy}");
-    }
-    name
-}
-
-/// Sets a file aside in `corrupt/`, the reason first.
-fn set_aside(store: &FileStore, from: &str, to: &str, why: &str) -> Result<(), StoreError> {
-    // Done already, if the name is taken: it was free when it was chosen, and what is at the
-    // file's old place now is another one. But a loss of power can keep the rename without the
-    // reason.
-    let done = is_there(store, to)?;
-    if !done && !is_there(store, from)? {
-        return Ok(());
-    }
-    if done && is_same_file(store, from, to) {
-        // It has also left one file under two names.
-        remove(store, &store.path(from))?;
-    }
-    let note = serde_json::json!({"from": from, "reason": why}).to_string();
-    let path = store.path(&format!("{to}.why.json"));
-    let written = store.with_dir("corrupt", || {
-        let written = store
-            .disk
-            .create(&path, format!("{note}\n").as_bytes(), None);
-        match written {
-            // Of this very move, begun before a crash; or of a file that a person has removed since.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            other => other
-                .map(|()| true)
-                .map_err(|source| io_error("write", &path, source)),
-        }
-    })?;
-    if !written {
-        store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
-    }
-    if done {
-        return Ok(());
-    }
-    let target = store.path(to);
-    match store.disk.rename(&store.path(from), &target) {
-        Ok(()) => Ok(()),
-        // In a drop box another user can put something else there, or take it away, at any time.
-        // It costs that file, and no other its turn.
-        Err(error) if from.starts_with("incoming/") && !is_of_the_disk(&error) => store
-            .disk
-            .unlink(&path)
-            .map_err(|source| io_error("remove", &path, source)),
-        Err(source) => Err(io_error("rename", &target, source)),
-    }
 }

@@ -24,8 +24,9 @@ use super::super::{
 use super::clock::ClockFile;
 use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
 use super::layout::{Place, Slot};
+use super::stuck::{self, Stuck};
 use super::window::Window;
-use super::{FileStore, ITEM_BYTES_MAX, audit, logs, reader, replay, reserve};
+use super::{FileStore, ITEM_BYTES_MAX, aside, audit, logs, reader, replay, reserve};
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
@@ -80,6 +81,8 @@ pub(super) struct FileSession<'a> {
     slots: HashMap<String, Vec<Slot>>,
     /// Destinations whose directories are not directories.
     unusable: HashSet<DestName>,
+    /// What could not be done.
+    stuck: Stuck,
     /// Destinations of which a directory could not be listed.
     out_of_reach: HashSet<DestName>,
     clock: ClockFile,
@@ -131,6 +134,7 @@ impl<'a> FileSession<'a> {
             boxes: HashMap::new(),
             slots: HashMap::new(),
             unusable: HashSet::new(),
+            stuck: replayed.stuck,
             out_of_reach: HashSet::new(),
             clock,
             synced: HashMap::new(),
@@ -140,7 +144,7 @@ impl<'a> FileSession<'a> {
             pruner: prune::Pruner::default(),
         };
         for (path, why) in replayed.foreign {
-            session.foreign(&path, why);
+            session.foreign(&path, &why);
         }
         session.displaced(replayed.displaced)?;
         session.guard(|session| session.sweep_unfinished())?;
@@ -277,9 +281,20 @@ impl<'a> FileSession<'a> {
         let mut displaced = Vec::new();
         for recorded in std::mem::take(&mut self.recorded) {
             let Recorded { step, bytes_good } = &recorded;
-            let aside =
-                self.with_room(|session| replay::apply(session.store, step, *bytes_good, None))?;
-            displaced.extend(aside);
+            if self.stuck.holds_path(&step.from) {
+                self.stuck.keep(step);
+                continue;
+            }
+            match self.with_room(|session| replay::apply(session.store, step, *bytes_good, None)) {
+                Ok(aside) => displaced.extend(aside),
+                Err(error) => {
+                    let why = stuck::of_one_file(error)?;
+                    self.stuck.keep(step);
+                    if let Some(told) = self.stuck.told(&step.from, &why) {
+                        self.foreign(&step.from, &told);
+                    }
+                }
+            }
         }
         self.displaced(displaced)
     }
@@ -337,24 +352,28 @@ impl<'a> FileSession<'a> {
         let Some(old) = self.journal.take() else {
             return Ok(());
         };
-        let carry = self.carry();
         self.journal()?;
         self.reserve_settles(0)?;
-        let journal = self.journal()?;
-        journal.append(&carry)?;
-        journal.sync()?;
+        self.carry_on()?;
         self.remove_segment(old.name())
     }
 
-    fn carry(&self) -> Record {
+    /// Writes into a new segment what of those before still matters.
+    fn carry_on(&mut self) -> Result<(), StoreError> {
         let carried = |hand: &InHand| CarriedClaim {
             id: hand.claimed.id,
             at: hand.at,
         };
-        Record::Carry {
+        let mut records = vec![Record::Carry {
             claims: self.in_hand.values().map(carried).collect(),
             notices: self.notices.clone(),
+        }];
+        records.extend(self.stuck.records().cloned());
+        let journal = self.journal()?;
+        for record in &records {
+            journal.append(record)?;
         }
+        journal.sync()
     }
 
     /// Sets the journal's space aside for the settles of what is in hand, and of `more` items.
@@ -384,7 +403,8 @@ impl<'a> FileSession<'a> {
     /// Everything in its place and durable, the notices accepted, the journal gone. Nothing is
     /// in hand, or [`Session::close`] has noted on the files when it was claimed.
     ///
-    /// Notices whose place is out of reach stay in the journal alone, in a segment of their own.
+    /// Notices whose place is out of reach, and what cannot be done, stay in the journal alone, in a
+    /// segment of their own.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.flush()?;
         // Those kept by a segment may be accepted now: it must not speak of them to a later session,
@@ -400,12 +420,9 @@ impl<'a> FileSession<'a> {
         self.sync_all()?;
         self.journal = None;
         let mut kept = None;
-        if !self.notices.is_empty() {
-            let carry = self.carry();
-            let journal = self.journal()?;
-            journal.append(&carry)?;
-            journal.sync()?;
-            kept = Some(journal.name().to_owned());
+        if !self.notices.is_empty() || !self.stuck.is_empty() {
+            self.carry_on()?;
+            kept = Some(self.journal()?.name().to_owned());
             // What comes next begins another, and makes this session dirty again.
             self.journal = None;
         }
@@ -462,6 +479,10 @@ impl<'a> FileSession<'a> {
         }
         let path = self.store.path(&relative);
         let nothing = Ok((Got::Nothing, None));
+        if self.stuck.holds(place.id) {
+            // The journal knows more of it than its file.
+            return nothing;
+        }
         let (bytes, meta) = match self.store.disk.read_with_meta(&path, ITEM_BYTES_MAX) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return nothing,
@@ -515,7 +536,7 @@ impl<'a> FileSession<'a> {
         destination: &str,
         why: &str,
     ) -> Result<(), StoreError> {
-        let name = replay::free_name(self.store, like, &self.names_aside);
+        let name = aside::free_name(self.store, like, &self.names_aside);
         let notices = self.corrupt_notices(&name, destination);
         self.record(
             MoveRecord {
@@ -545,7 +566,11 @@ impl<'a> FileSession<'a> {
             if let Some(turn) = item.turn() {
                 let due = item.is_due(self.now);
                 let turn = if due { turn.min(self.now) } else { turn };
-                self.store.hint_at(&from.path(), turn)?;
+                if let Err(error) = self.store.hint_at(&from.path(), turn) {
+                    // It costs another look.
+                    let why = stuck::of_one_file(error)?;
+                    self.foreign(&from.path(), &why);
+                }
             }
             return Ok(false);
         }
@@ -778,7 +803,14 @@ impl Session for FileSession<'_> {
                     let decision = decide(&item);
                     session.decide(&place, &item, bytes_good, decision)
                 }
-                Got::Nothing => Ok(false),
+                Got::Nothing => {
+                    if session.stuck.holds(place.id) {
+                        let why =
+                            "what was decided of it before cannot be done; it is left until it is";
+                        session.foreign(&place.path(), why);
+                    }
+                    Ok(false)
+                }
             }
         })
     }
@@ -969,9 +1001,4 @@ fn woken_at(store: &FileStore) -> Option<UnixMs> {
 /// `ELOOP`: what an open that does not follow links says of a link.
 fn is_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
-}
-
-/// `EIO`: it may be of one inode.
-fn is_bad_sector(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }

@@ -149,11 +149,12 @@ impl Look<'_> {
         let is_free = matches!(self.store.disk.lock(&self.store.path("lock")), Ok(Some(_)));
         if is_free {
             let records = journal::read_all(self.store.disk.as_ref(), &self.store.root)?;
-            let is_kept = |record: &Record| matches!(record, Record::Carry { claims, .. } if claims.is_empty());
-            let (what, then) = if !records.is_empty() && records.iter().all(is_kept) {
+            let is_kept =
+                matches!(records.first(), Some(Record::Carry { claims, .. }) if claims.is_empty());
+            let (what, then) = if is_kept {
                 (
-                    "it keeps notices whose place in pending/ is out of reach",
-                    "they are accepted once that can be written to; the next tick does it too",
+                    "it keeps what has not been done: a place of an item or a notice is out of reach",
+                    "it is done once it can be; the next tick tries it too, and says what it cannot do",
                 )
             } else {
                 (

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::super::super::{Claimed, Decision, StoreError, Want};
-use super::super::journal::{ClaimRecord, Record};
+use super::super::journal::{ClaimRecord, MoveRecord, Record};
 use super::super::layout::Place;
 use super::super::replay;
+use super::super::stuck;
 use super::super::window::Window;
 use super::{FileSession, Got, InHand};
 use crate::model::envelope::BODIES;
@@ -26,6 +27,13 @@ impl FileSession<'_> {
     /// counts as having nothing due.
     pub(super) fn is_usable(&mut self, destination: &DestName) -> bool {
         if self.out_of_reach.contains(destination) {
+            return false;
+        }
+        if self.stuck.is_many(destination.as_str()) {
+            let why = "what was decided of many of its items cannot be done; nothing is sent there \
+                until it is";
+            self.foreign(&format!("destination `{destination}`"), why);
+            self.out_of_reach.insert(destination.clone());
             return false;
         }
         if self.windows.contains_key(destination) {
@@ -183,8 +191,16 @@ impl FileSession<'_> {
         let mut claims = Vec::with_capacity(group.len());
         for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
             let claimed = from.claimed(n);
-            let aside = replay::move_file(self.store, &from.path(), &claimed.path())?;
-            self.displaced(aside.into_iter().collect())?;
+            match replay::move_file(self.store, &from.path(), &claimed.path()) {
+                Ok(aside) => self.displaced(aside.into_iter().collect())?,
+                Err(error) => {
+                    let why = stuck::of_one_file(error)?;
+                    self.foreign(&from.path(), &format!("{why}; it was not sent"));
+                    let undone = MoveRecord::plain(&claimed, &from, None);
+                    self.journal()?.append(&Record::Move(Box::new(undone)))?;
+                    continue;
+                }
+            }
             let handle = self.next_handle;
             self.next_handle += 1;
             self.in_hand.insert(

@@ -21,9 +21,9 @@ use super::super::super::{
 };
 use super::super::journal::io_error;
 use super::super::replay::is_of_the_disk;
-use super::super::{accept, census};
+use super::super::{accept, census, stuck};
 use super::drop_name::{DropFile, stem_of, taking_name};
-use super::{FileSession, is_bad_sector, is_loop};
+use super::{FileSession, is_loop};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
@@ -366,7 +366,7 @@ impl FileSession<'_> {
         let is_told_by = ["corrupt", "log", "bodies"]
             .into_iter()
             .chain(State::ALL.map(State::as_str));
-        (is_bad_sector(source) || !is_of_the_disk(source))
+        stuck::is_of_one_file(source)
             && ((is_look && is_told_by.into_iter().any(is_below))
                 || (is_below("keys") && !op.starts_with("sync")))
     }

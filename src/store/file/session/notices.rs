@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::super::super::StoreError;
 use super::super::journal::io_error;
 use super::super::layout::{Place, Slot};
-use super::super::{ITEM_BYTES_MAX, keys, replay};
-use super::{FileSession, is_bad_sector};
+use super::super::{ITEM_BYTES_MAX, keys, replay, stuck};
+use super::FileSession;
 use crate::model::envelope::Envelope;
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::RequestId;
@@ -68,10 +68,9 @@ impl FileSession<'_> {
     /// failed is none: nothing about the disk is certain. One that could not begin, of a directory
     /// that may not be read, is.
     fn is_of_one_place(&self, dir: &str, op: &str, path: &Path, source: &io::Error) -> bool {
-        let is_bad_place = is_bad_sector(source) || !replay::is_of_the_disk(source);
         // What looks only has changed nothing, wherever it looked.
         let is_look = ["read", "look at"].contains(&op);
-        is_bad_place
+        stuck::is_of_one_file(source)
             && (is_look || path.starts_with(self.store.path(dir)))
             && (!op.starts_with("sync") || source.kind() == io::ErrorKind::PermissionDenied)
     }
