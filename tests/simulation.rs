@@ -168,7 +168,8 @@ fn looks_at_the_clock(world: &Rc<World>, seed: u64) -> bool {
 fn settle(world: &Rc<World>) {
     let mut quiet = false;
     world.process(Vec::new(), false, || quiet = actors::recover(world));
-    if quiet {
+    // What a fault that lasts keeps from being done is in the journal, and nowhere else.
+    if quiet && !(world.is_faulty() && judge::keeps(world)) {
         judge::quiet(world);
     }
 }

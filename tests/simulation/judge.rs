@@ -254,6 +254,11 @@ fn dropped(world: &World, seen: &Seen) {
     }
 }
 
+/// Whether something is in the journal alone.
+pub(crate) fn keeps(world: &World) -> bool {
+    !look(world).journal.is_empty()
+}
+
 /// When a session has closed well: everything is in its one place, and as it should be.
 pub(crate) fn quiet(world: &World) {
     let seen = look(world);
