@@ -285,6 +285,7 @@ fn no_file_is_sent_whose_item_is_elsewhere_too() {
         "failed/a/20260102",
         "held/a",
         "held/a/20300102T0304Z",
+        "pending/a/20300102T0304Z",
         "unknown/a/parked",
         "unknown/a/20300102T0304Z",
     ] {
@@ -365,4 +366,34 @@ fn an_item_in_a_place_out_of_reach_is_not_said_to_be_nowhere() {
     assert!(store.find(id(1)).is_err());
     *spool.script.fails.borrow_mut() = None;
     assert!(store.find(id(1)).unwrap().is_some());
+}
+
+/// It may have been sent; only the claim's name says so, and nobody can read the file.
+#[test]
+fn no_file_is_sent_whose_item_lies_claimed_and_cannot_be_read() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let name = format!("{}.jsonl", id(1));
+    let before = spool
+        .disk
+        .read(&path(&format!("pending/a/{name}")), 1 << 20);
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(1), NOW, &mut claim).unwrap();
+    // A copy that comes while it is being sent.
+    let place = path(&format!("pending/a/{name}"));
+    spool.disk.create(&place, &before.unwrap(), None).unwrap();
+    store.accept(envelope(2), accepted()).unwrap();
+    assert!(session.claim(&want(9), NOW, &mut claim).unwrap().is_empty());
+    drop(session);
+    spool.fails("read", &format!("unknown/a/{}.1.jsonl", id(1)));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut never = |_: &tickpost::store::Interrupted| unreachable!();
+    assert_eq!(session.recover(&mut never).unwrap(), 0);
+    let claims = session.claim(&want(9), NOW, &mut claim).unwrap();
+    let claimed: Vec<_> = claims
+        .iter()
+        .map(|one| one.item.envelope.request_id)
+        .collect();
+    assert_eq!(claimed, [id(2)]);
 }

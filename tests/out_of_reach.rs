@@ -22,6 +22,7 @@ use tickpost::engine::{Engine, Options};
 use tickpost::model::envelope::sha256_hex;
 use tickpost::model::event::EventKind;
 use tickpost::model::ids::RequestId;
+use tickpost::model::item::{Item, event_line};
 use tickpost::model::outcome::{Answer, Outcome};
 use tickpost::model::state::State;
 use tickpost::model::time::UnixMs;
@@ -312,7 +313,7 @@ fn a_notice_whose_place_is_out_of_reach_is_kept_and_stops_nobody() {
             configured: None,
         };
         let found = world.store().examine(&checkup).unwrap();
-        let says = |what: &Finding| what.path == "journal" && what.what.contains("keeps notices");
+        let says = |what: &Finding| what.path == "journal" && what.what.contains("out of reach");
         assert!(found.iter().any(says), "{why}: {found:?}");
         // A second one joins it.
         world.plant(&format!("pending/a/{}.jsonl", id(4)), "garbage");
@@ -437,8 +438,10 @@ fn a_drop_that_nobody_can_decide_on_waits_and_every_other_is_taken_in() {
         let waiting = world.names("incoming/a").len();
         assert!((1..=2).contains(&waiting), "{why}: {waiting}");
         assert_eq!(world.names("incoming/b"), Vec::<String>::new(), "{why}");
-        // The item of before, those without a name, and perhaps the id that nothing speaks of.
-        assert_eq!(all, 5 - waiting, "{why}");
+        // The item of before, those without a name, and perhaps the id that nothing speaks of. The
+        // file of the first is newer than its event, and may be one that was pruned.
+        let is_doubtful = lost.starts_with("log/");
+        assert_eq!(all, 5 - waiting - usize::from(is_doubtful), "{why}");
         world.find_again();
         all += world.tick().1.len();
         assert_eq!(all, 4, "{why}");
@@ -643,4 +646,44 @@ fn a_claim_that_cannot_be_replayed_stays_claimed() {
     // The key makes a repeat harmless.
     assert_eq!(to_whom(&sent), ["a"]);
     assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// What is past its retention and cannot be removed costs no other its turn.
+#[test]
+fn a_settled_file_that_cannot_be_removed_stays_and_stops_no_tick() {
+    let world = World::new();
+    let old = NOW.minus(30 * 86_400_000);
+    let day = old.day_name();
+    for n in [1, 2] {
+        let mut envelope = envelope(n);
+        envelope.enqueued_at = old;
+        let mut begun = accepted();
+        begun.at = old;
+        let (_, mut bytes) = Item::accept(envelope, begun).unwrap();
+        bytes.extend(event_line(&common::attempt(1, old, State::Confirmed, None)).unwrap());
+        let path = format!("confirmed/a/{day}/{}.jsonl", id(n));
+        world.plant(&path, std::str::from_utf8(&bytes).unwrap());
+    }
+    world.post("b", 3);
+    let file = format!("confirmed/a/{day}/{}.jsonl", id(1));
+    world.lose(&file, Errno::PERM, true);
+    let (report, sent) = world.tick();
+    warned(&report, &file);
+    assert_eq!(to_whom(&sent), ["b"]);
+    assert_eq!(world.names(&format!("confirmed/a/{day}")).len(), 1);
+    world.find_again();
+    world.tick();
+    assert_eq!(world.names(&format!("confirmed/a/{day}")), [""; 0]);
+}
+
+/// What cannot be moved is where the journal says, for everybody.
+#[test]
+fn counts_say_of_what_cannot_be_moved_what_the_journal_says() {
+    let world = World::new();
+    world.post("a", 1);
+    world.tick_with(|| world.lose("confirmed/a", Errno::XDEV, true));
+    let counts = world.store().counts().unwrap();
+    let of = |state| counts.destinations["a"].get(&state).copied();
+    assert_eq!(of(State::Confirmed), Some(1));
+    assert_eq!(of(State::Unknown), None);
 }

@@ -497,15 +497,17 @@ fn what_stood_in_the_way_has_its_reason() {
     for seed in 0..SEEDS {
         let spool = Spool::new(Profile::Ext4, seed);
         offer(&spool.store(), 1);
-        let claimed = format!("unknown/a/{}.1.jsonl", id(1));
-        spool.plant(&claimed, b"another");
+        let settled = format!("confirmed/a/20261129/{}.jsonl", id(1));
         spool.dies("sync_all", "", |store| {
             let mut session = store.lock(&owner(NOW)).unwrap();
-            session.claim(&want(1), NOW, &mut claim).unwrap();
+            let claims = session.claim(&want(1), NOW, &mut claim).unwrap();
+            spool.plant(&settled, b"another");
+            let event = attempt(1, NOW, State::Confirmed, None);
+            session.settle(&claims[0], event, vec![]).unwrap();
             drop(session.close(NOW, None));
         });
         spool.disk.lose_power();
-        let name = format!("corrupt/{}.1.jsonl", id(1));
+        let name = format!("corrupt/{}.jsonl", id(1));
         if spool.has(&name) {
             let why = spool
                 .disk
@@ -601,6 +603,35 @@ fn a_destination_that_cannot_be_listed_counts_as_waiting_and_keeps_no_notice_bac
         "it may hold anything"
     );
     session.close(NOW, None).unwrap();
+    let mut notices = 0;
+    spool
+        .disk
+        .list(&path("pending/ops"), &mut |_, _| notices += 1)
+        .unwrap();
+    assert_eq!(notices, 1);
+}
+
+/// A notice whose directory's own name could not be synced is not there yet.
+#[test]
+fn a_notice_that_was_not_placed_for_want_of_a_sync_is_kept() {
+    let spool = Spool::new(Profile::Strict, 0);
+    offer(&spool.store(), 1);
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut claim).unwrap();
+    let event = attempt(1, NOW, State::Held, None);
+    let notices = Notice::of(&claims[0].item, &event, 2, &[dest("ops")]);
+    session.settle(&claims[0], event, notices).unwrap();
+    let parent = Some(("sync_dir", "spool/pending", Errno::ACCESS));
+    spool.script.fails.set(parent);
+    session.close(NOW, None).unwrap();
+    spool.script.fails.set(None);
+    spool.disk.lose_power();
+    let session = spool
+        .store()
+        .lock(&owner(NOW))
+        .map(|session| session.close(NOW, None));
+    session.unwrap().unwrap();
     let mut notices = 0;
     spool
         .disk

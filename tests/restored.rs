@@ -81,6 +81,21 @@ fn a_file_of_before_is_not_sent_again() {
     }
 }
 
+/// Also where the item waits for its next attempt: two files of it would be two requests.
+#[test]
+fn a_file_of_before_the_first_attempt_is_not_sent_beside_the_one_that_waits() {
+    let (bench, receiver) = bench();
+    let id = bench.enqueue("shop", &["--path", "/pending", "--data", "x"]);
+    let kept = Kept::of(&bench, &id);
+    assert_eq!(bench.tick()["pending"], 1);
+    let waiting = Kept::of(&bench, &id);
+    kept.put_back(&bench);
+    bench.run(&["release", "--destination", "shop"]).ok();
+    bench.run(&["tick"]).ok().says("set aside as corrupt");
+    assert_eq!(receiver.arrivals().len(), 1);
+    assert_eq!(Kept::of(&bench, &id).place, waiting.place);
+}
+
 /// The one that waits knows more: the other goes, and it is sent.
 #[test]
 fn a_file_that_knows_less_does_not_keep_its_item() {

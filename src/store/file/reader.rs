@@ -252,15 +252,15 @@ fn pass(
         let Met::Item(place) = met else {
             return Ok(());
         };
-        if !seen.insert(place.id) {
+        // One that is set aside may hide no other file of its item.
+        let Some(found) = current(overlay, place) else {
             return Ok(());
+        };
+        let is_asked = scope.states.is_empty() || scope.states.contains(&found.state);
+        if seen.insert(place.id) && is_asked {
+            each(&found)?;
         }
-        match current(overlay, place) {
-            Some(found) if scope.states.is_empty() || scope.states.contains(&found.state) => {
-                each(&found)
-            }
-            Some(_) | None => Ok(()),
-        }
+        Ok(())
     })
 }
 
@@ -276,8 +276,11 @@ pub(super) fn find(store: &FileStore, id: RequestId) -> Result<Option<Found>, St
         for state in State::ALL {
             for destination in subdirs(store, state.as_str(), &mut |_| {})? {
                 match look_up(store, state, &destination, id) {
-                    Ok(Some(place)) => return Ok(current(&overlay, &place)),
-                    Ok(None) => {}
+                    Ok(place) => {
+                        if let Some(found) = place.and_then(|place| current(&overlay, &place)) {
+                            return Ok(Some(found));
+                        }
+                    }
                     Err(error) => out_of_reach = Some(error),
                 }
             }
@@ -402,8 +405,9 @@ pub(super) fn counts(store: &FileStore) -> Result<Counts, StoreError> {
         Ok(())
     })?;
     let after = stir(store)?;
-    if after != before || after.busy {
-        // Names alone do not tell: what moved may have been counted twice or not at all.
+    if after != before || after.busy || !overlay(store)?.is_empty() {
+        // Names alone do not tell: what moved may have been counted twice or not at all, and what
+        // could not be moved is not where it is.
         counts = Counts::default();
         scan(store, &Scope::default(), &mut |found| {
             tally(

@@ -77,6 +77,12 @@ pub(super) struct FileSession<'a> {
     foreign_seen: HashSet<String>,
     /// How far the drop boxes have been looked at.
     boxes: HashMap<DestName, intake::BoxCursor>,
+    /// How many claims could not be done, by destination.
+    claims_failed: HashMap<String, usize>,
+    /// A claim is told of by the journal alone.
+    keeps_claims: bool,
+    /// Items that lay claimed when they were looked for, and are not in hand.
+    claimed_left: HashSet<RequestId>,
     /// The minutes and days of states' directories, where they were looked for.
     slots: HashMap<String, Vec<Slot>>,
     /// Destinations whose directories are not directories.
@@ -132,6 +138,9 @@ impl<'a> FileSession<'a> {
             names_aside: HashSet::new(),
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
+            claims_failed: HashMap::new(),
+            keeps_claims: false,
+            claimed_left: HashSet::new(),
             slots: HashMap::new(),
             unusable: HashSet::new(),
             stuck: replayed.stuck,
@@ -355,7 +364,18 @@ impl<'a> FileSession<'a> {
         self.journal()?;
         self.reserve_settles(0)?;
         self.carry_on()?;
-        self.remove_segment(old.name())
+        drop(old);
+        // Also what the session began with: its records would be carried twice after a crash.
+        let name = self.journal()?.name().to_owned();
+        self.remove_segments_but(Some(&name))
+    }
+
+    fn remove_segments_but(&self, kept: Option<&str>) -> Result<(), StoreError> {
+        let segments = super::journal::segments(self.store.disk.as_ref(), &self.store.root)?;
+        segments
+            .iter()
+            .filter(|(_, name)| kept != Some(name))
+            .try_for_each(|(_, name)| self.remove_segment(name))
     }
 
     /// Writes into a new segment what of those before still matters.
@@ -420,17 +440,13 @@ impl<'a> FileSession<'a> {
         self.sync_all()?;
         self.journal = None;
         let mut kept = None;
-        if !self.notices.is_empty() || !self.stuck.is_empty() {
+        if !self.notices.is_empty() || !self.stuck.is_empty() || self.keeps_claims {
             self.carry_on()?;
             kept = Some(self.journal()?.name().to_owned());
             // What comes next begins another, and makes this session dirty again.
             self.journal = None;
         }
-        for (_, name) in super::journal::segments(self.store.disk.as_ref(), &self.store.root)? {
-            if kept.as_ref() != Some(&name) {
-                self.remove_segment(&name)?;
-            }
-        }
+        self.remove_segments_but(kept.as_deref())?;
         // One that came back alone would do again what it says of a drop's name, or of a claim.
         self.store
             .with_dir("journal", || self.store.sync_dir("journal"))?;
@@ -559,6 +575,16 @@ impl<'a> FileSession<'a> {
         Ok(())
     }
 
+    /// Sets a file's time, or tells that it cannot be: then it costs another look. False if not.
+    fn hint_or_tell(&mut self, relative: &str, turn: UnixMs) -> Result<bool, StoreError> {
+        let Err(error) = self.store.hint_at(relative, turn) else {
+            return Ok(true);
+        };
+        let why = stuck::of_one_file(error)?;
+        self.foreign(relative, &why);
+        Ok(false)
+    }
+
     fn refile(&mut self, from: &Place, item: &Item, bytes_good: u64) -> Result<bool, StoreError> {
         let to = Place::of(item, self.now);
         if to == *from {
@@ -566,11 +592,7 @@ impl<'a> FileSession<'a> {
             if let Some(turn) = item.turn() {
                 let due = item.is_due(self.now);
                 let turn = if due { turn.min(self.now) } else { turn };
-                if let Err(error) = self.store.hint_at(&from.path(), turn) {
-                    // It costs another look.
-                    let why = stuck::of_one_file(error)?;
-                    self.foreign(&from.path(), &why);
-                }
+                self.hint_or_tell(&from.path(), turn)?;
             }
             return Ok(false);
         }
@@ -956,9 +978,11 @@ impl Session for FileSession<'_> {
         self.now = now;
         self.guard(|session| {
             session.flush()?;
-            for hand in session.in_hand.values() {
+            let hands = session.in_hand.values();
+            let claims: Vec<_> = hands.map(|hand| (hand.claimed.path(), hand.at)).collect();
+            for (path, at) in claims {
                 // The journal goes; the file's own time now tells when the claim was.
-                session.store.hint_at(&hand.claimed.path(), hand.at)?;
+                session.keeps_claims |= !session.hint_or_tell(&path, at)?;
             }
             if let Some(line) = line {
                 let path = session.store.path(&logs::tick_log(session.store, now)?);

@@ -15,7 +15,7 @@ use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
 
 /// So many files of a destination are no single ones.
-const MANY: usize = 8;
+pub(super) const MANY: usize = 8;
 
 /// Records that could not be done, of each file in order.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 use super::super::super::StoreError;
 use super::super::super::checkup::FindingKind;
 use super::super::super::disk::Kind;
-use super::super::journal::{self, Record};
-use super::super::{DIRS, reserve};
+use super::super::{DIRS, journal, reserve};
 use super::{Look, Mend};
 use crate::model::ids::DestName;
 
@@ -148,21 +147,14 @@ impl Look<'_> {
         // Owned for this moment alone, and only where somebody has died or is at work.
         let is_free = matches!(self.store.disk.lock(&self.store.path("lock")), Ok(Some(_)));
         if is_free {
-            let records = journal::read_all(self.store.disk.as_ref(), &self.store.root)?;
-            let is_kept =
-                matches!(records.first(), Some(Record::Carry { claims, .. }) if claims.is_empty());
-            let (what, then) = if is_kept {
-                (
-                    "it keeps what has not been done: a place of an item or a notice is out of reach",
-                    "it is done once it can be; the next tick tries it too, and says what it cannot do",
-                )
-            } else {
-                (
-                    "whoever owned the lock last has died: its moves are in the journal alone",
-                    "they are done; the next tick does it too",
-                )
-            };
-            self.add(FindingKind::Journal, "journal", what, then, Mend::Owner);
+            self.add(
+                FindingKind::Journal,
+                "journal",
+                "moves or notices are in it alone: whoever owned the lock last has died, or a place is \
+                 out of reach, of which ticks warn",
+                "what can be done is done; the next tick does it too",
+                Mend::Owner,
+            );
         }
         Ok(())
     }

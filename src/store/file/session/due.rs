@@ -29,7 +29,8 @@ impl FileSession<'_> {
         if self.out_of_reach.contains(destination) {
             return false;
         }
-        if self.stuck.is_many(destination.as_str()) {
+        let failed = self.claims_failed.get(destination.as_str());
+        if self.stuck.is_many(destination.as_str()) || failed.is_some_and(|n| *n >= stuck::MANY) {
             let why = "what was decided of many of its items cannot be done; nothing is sent there \
                 until it is";
             self.foreign(&format!("destination `{destination}`"), why);
@@ -194,10 +195,7 @@ impl FileSession<'_> {
             match replay::move_file(self.store, &from.path(), &claimed.path()) {
                 Ok(aside) => self.displaced(aside.into_iter().collect())?,
                 Err(error) => {
-                    let why = stuck::of_one_file(error)?;
-                    self.foreign(&from.path(), &format!("{why}; it was not sent"));
-                    let undone = MoveRecord::plain(&claimed, &from, None);
-                    self.journal()?.append(&Record::Move(Box::new(undone)))?;
+                    self.give_up_claim(from, &claimed, error)?;
                     continue;
                 }
             }
@@ -221,6 +219,21 @@ impl FileSession<'_> {
         }
         self.flush()?;
         Ok(claims)
+    }
+
+    /// Gives up a claim that is recorded, for its file cannot be moved.
+    fn give_up_claim(
+        &mut self,
+        from: Place,
+        claimed: &Place,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
+        let why = stuck::of_one_file(error)?;
+        self.foreign(&from.path(), &format!("{why}; it was not sent"));
+        let undone = MoveRecord::plain(claimed, &from, None);
+        self.journal()?.append(&Record::Move(Box::new(undone)))?;
+        *self.claims_failed.entry(from.destination).or_default() += 1;
+        Ok(())
     }
 
     /// Whether what is due can go out: with the body that was accepted, which is looked at each time,

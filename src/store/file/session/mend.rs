@@ -18,7 +18,7 @@ use super::super::doctor::{self, Fault, Mend};
 use super::super::journal::{MoveRecord, io_error};
 use super::super::keys::{self, Reservation};
 use super::super::layout::Place;
-use super::super::{FORMAT, SpoolFile};
+use super::super::{FORMAT, SpoolFile, stuck};
 use super::{FileSession, Got};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::RequestId;
@@ -99,7 +99,7 @@ impl FileSession<'_> {
                 MoveRecord::plain(&place, &to, item.turn()),
                 Some(bytes_good),
             ),
-            Some(Amiss::Hint(turn)) => self.store.hint_at(relative, turn),
+            Some(Amiss::Hint(turn)) => self.hint_or_tell(relative, turn).map(drop),
             Some(Amiss::LostAttempt) => self.lost_event(&place, &item, bytes_good, self.now),
             Some(Amiss::LostHold) => {
                 let mut event = Event::new(EventKind::Recovered, self.now, State::Held);
@@ -129,9 +129,15 @@ impl FileSession<'_> {
                 // The name that stays must not be lost with the one that goes.
                 let (dir, _) = keep.rsplit_once('/').unwrap_or((keep, ""));
                 self.store.sync_dir(dir)?;
-                disk.unlink(&goes)
-                    .map_err(|source| io_error("remove", &goes, source))
+                let unlinked = disk.unlink(&goes);
+                if let Err(source) = unlinked {
+                    let why = stuck::of_one_file(io_error("remove", &goes, source))?;
+                    self.foreign(relative, &why);
+                }
+                Ok(())
             }
+            // What was decided of it before goes first.
+            Some(_) if self.stuck.holds_path(relative) => Ok(()),
             Some(why) if one.inode != other.inode => {
                 let place = Place::parse(keep);
                 if let (true, Some(place)) = (claimed, &place)

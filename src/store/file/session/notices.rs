@@ -42,15 +42,9 @@ impl FileSession<'_> {
                         Err(StoreError::Io { op, path, source })
                             if self.is_of_one_place(&dir, op, &path, &source) =>
                         {
-                            // What lacks its sync only is made durable with all the rest.
-                            let then = if op.starts_with("sync") {
-                                "it is there"
-                            } else {
-                                kept.join(one.clone());
-                                "it is kept, and tried again"
-                            };
+                            kept.join(one.clone());
                             let why = format!(
-                                "cannot accept a notice: {op} {}: {source}; {then}",
+                                "cannot accept a notice: {op} {}: {source}; it is kept, and tried again",
                                 path.display()
                             );
                             self.foreign(&dir, &why);
@@ -82,6 +76,15 @@ impl FileSession<'_> {
                 Taken::ByItself => return Ok(()),
                 Taken::No => match self.place_notice(&envelope) {
                     Err(StoreError::Exists { .. }) => {}
+                    // What lacks its sync only is made durable with all the rest. What is there may
+                    // be sent before it is tried again, and would be told twice.
+                    Err(StoreError::Io { op, source, .. })
+                        if op.starts_with("sync")
+                            && source.kind() == io::ErrorKind::PermissionDenied
+                            && matches!(self.taken(&envelope)?, Taken::ByItself) =>
+                    {
+                        return Ok(());
+                    }
                     other => return other,
                 },
                 Taken::ByAnother => {}

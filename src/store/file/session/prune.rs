@@ -18,7 +18,7 @@ use super::super::journal::io_error;
 use super::super::layout::{self, Place, Slot};
 use super::super::replay::is_absence;
 use super::super::tombstones::{self, LogReader, OldLogs, SettledDay};
-use super::super::{keys, logs, reader};
+use super::super::{keys, logs, reader, stuck};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
@@ -216,16 +216,27 @@ impl FileSession<'_> {
         if !going.is_empty() {
             self.append_tombstones(now, &lines)?;
             let mut dirs = BTreeSet::new();
-            for (place, _) in &going {
-                self.unlink(&place.path())?;
-                dirs.insert(place.dir());
+            let mut left = Vec::new();
+            for (place, key) in going {
+                match self.unlink(&place.path()) {
+                    Ok(()) => {
+                        dirs.insert(place.dir());
+                        left.push((place.id, key));
+                    }
+                    // It costs no other its turn, and it counts more than its tombstone.
+                    Err(error) => {
+                        let why = stuck::of_one_file(error)?;
+                        self.foreign(&place.path(), &format!("{why}; it is not pruned"));
+                        self.pruner.passed.insert(place.id);
+                        pruned.kept += 1;
+                    }
+                }
             }
             for dir in dirs {
                 self.settle_dir(&dir)?;
             }
-            pruned.items += going.len() as u64;
-            let left = going.into_iter().map(|(place, key)| (place.id, key));
-            self.unlink_rest(left.collect())?;
+            pruned.items += left.len() as u64;
+            self.unlink_rest(left)?;
         }
         // What could not be read is set aside.
         self.flush()
@@ -242,6 +253,15 @@ impl FileSession<'_> {
         let Got::Item(item, _) = self.get(place)? else {
             return Ok(None);
         };
+        // Else the same tombstones would be written by every tick.
+        let mode = self.store.disk.mode(&self.store.path(&place.dir()));
+        if mode.is_ok_and(|mode| mode.is_some_and(|mode| mode & 0o200 == 0)) {
+            self.foreign(
+                &place.dir(),
+                "it may not be written to; nothing in it is pruned",
+            );
+            return Ok(None);
+        }
         let state = item.standing().state;
         let tombstone = Tombstone::of(&item, now).filter(|t| t.state == place.state);
         let Some(tombstone) = tombstone else {
