@@ -19,6 +19,7 @@ use tickpost::model::state::State;
 use tickpost::model::time::UnixMs;
 use tickpost::store::disk::{Disk as _, RealDisk};
 use tickpost::store::file::FileStore;
+use tickpost::store::file::journal::{self, FileMark, Journal, Record};
 use tickpost::store::file::layout::Place;
 use tickpost::store::{
     Answer, Claimed, Decision, DestinationHold, Dropped, Intake, Interrupted, Limits, NewBody,
@@ -312,8 +313,7 @@ fn a_file_that_was_being_set_aside_is_set_aside_once() {
         .take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut refuse)
         .unwrap();
     drop(session);
-    let journal = spool.names(&["journal"]).remove(0);
-    let records = spool.read(&journal);
+    let mut records = journal::read_all(&RealDisk, &spool.root).unwrap();
     let why = spool.read("corrupt/x.json.why.json");
     let rows = [
         ("nothing done", false, false),
@@ -322,7 +322,6 @@ fn a_file_that_was_being_set_aside_is_set_aside_once() {
     ];
     for (what, reason, moved) in rows {
         let spool = Spool::new();
-        spool.plant(&journal, &records);
         if reason {
             spool.plant("corrupt/x.json.why.json", &why);
         }
@@ -332,6 +331,17 @@ fn a_file_that_was_being_set_aside_is_set_aside_once() {
             "incoming/a/x.json"
         };
         spool.plant(at, "no item");
+        let meta = RealDisk.stat(&spool.path(at)).unwrap();
+        let mut journal = Journal::begin(&RealDisk, &spool.root, 1).unwrap();
+        for record in &mut records {
+            if let Record::Move(step) = record {
+                assert!(step.file.is_some());
+                step.file = Some(FileMark::of(&meta));
+            }
+            journal.append(record).unwrap();
+        }
+        journal.sync().unwrap();
+        drop(journal);
         assert_eq!(spool.recover(), 0, "{what}");
         let names = spool.names(&["corrupt", "incoming"]);
         assert_eq!(

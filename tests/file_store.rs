@@ -750,6 +750,7 @@ fn a_file_set_aside_under_two_names_keeps_the_one_in_corrupt() {
         event_number: 0,
         turn: None,
         why: Some("it is none".to_owned()),
+        file: None,
         notices: Vec::new(),
     };
     let mut journal = journal::Journal::begin(&RealDisk, &spool.path(""), 1).unwrap();

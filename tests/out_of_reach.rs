@@ -27,8 +27,10 @@ use tickpost::model::outcome::{Answer, Outcome};
 use tickpost::model::state::State;
 use tickpost::model::time::UnixMs;
 use tickpost::store::checkup::{Checkup, Finding};
+use tickpost::store::disk::RealDisk;
 use tickpost::store::file::FileStore;
-use tickpost::store::{Decision, DestinationHold, Scope, Store as _};
+use tickpost::store::file::journal::{Journal, MoveRecord, Record};
+use tickpost::store::{Decision, DestinationHold, Dropped, Intake, Scope, Store as _};
 use tickpost::transport::{Send, Sent, Transport};
 
 /// A place that is out of reach.
@@ -208,6 +210,28 @@ impl World {
             Ok(report) => (report, wire.sent),
             Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
         }
+    }
+
+    /// An owner of the lock dies with what it decided in its journal alone, a file in the way of
+    /// whatever is set aside.
+    fn die_with_the_record_of(&self, relative: &str) {
+        let store = self.store();
+        let told = [dest("ops")];
+        let mut owner = owner(NOW);
+        owner.told_of_corrupt = &told;
+        let mut session = store.lock(&owner).unwrap();
+        self.lose("corrupt", Errno::NOSPC, true);
+        let limits = tickpost::store::Limits::NONE;
+        let met = if relative.starts_with("incoming/") {
+            let mut refuse = |_: &Dropped<'_>| Intake::Refuse("it is bad".to_owned());
+            session
+                .take_in(&dest("a"), 1000, &limits, &mut refuse)
+                .err()
+        } else {
+            let claimed = session.claim(&want(1), NOW, &mut |_| Decision::Claim);
+            claimed.err().or_else(|| session.sync().err())
+        };
+        assert!(met.is_some(), "{relative}");
     }
 
     fn state(&self, n: u64) -> State {
@@ -433,15 +457,21 @@ fn a_drop_that_nobody_can_decide_on_waits_and_every_other_is_taken_in() {
             let (report, sent) = world.tick();
             all += sent.len();
             warned(&report, &lost);
-            warned(&report, "incoming/a/keyed.");
+            warned(&report, "incoming/a/");
         }
         let waiting = world.names("incoming/a").len();
         assert!((1..=2).contains(&waiting), "{why}: {waiting}");
         assert_eq!(world.names("incoming/b"), Vec::<String>::new(), "{why}");
         // The item of before, those without a name, and perhaps the id that nothing speaks of. The
         // file of the first is newer than its event, and may be one that was pruned.
+        let own = world.names("incoming/a");
+        let own = own.iter().any(|name| name.starts_with("own."));
         let is_doubtful = lost.starts_with("log/");
-        assert_eq!(all, 5 - waiting - usize::from(is_doubtful), "{why}");
+        assert_eq!(
+            all,
+            4 - usize::from(own) - usize::from(is_doubtful),
+            "{why}"
+        );
         world.find_again();
         all += world.tick().1.len();
         assert_eq!(all, 4, "{why}");
@@ -474,6 +504,210 @@ fn a_file_in_the_place_of_a_destinations_keys_costs_those_who_use_keys() {
     fs::remove_file(world.root.join("keys/a")).unwrap();
     assert_eq!(to_whom(&world.tick().1), ["a"]);
     assert_eq!(world.tick().1, []);
+}
+
+/// Nothing is accepted twice, and nothing lost.
+#[test]
+fn a_drop_whose_destination_cannot_be_written_to_stays_and_stops_nobody() {
+    for errno in [Errno::ACCESS, Errno::PERM, Errno::XDEV, Errno::IO] {
+        let world = World::new();
+        world.tick();
+        fs::create_dir_all(world.root.join("pending/a")).unwrap();
+        let drops = [
+            r#"{"request":{}}"#,
+            r#"{"request":{},"key":"k"}"#,
+            r#"{"request":{},"key":"l"}"#,
+        ];
+        for (n, drop) in drops.iter().enumerate() {
+            world.plant(&format!("incoming/a/{n}.json"), drop);
+        }
+        world.plant("incoming/b/plain.json", r#"{"request":{}}"#);
+        world.post("b", 1);
+        world.lose("pending/a", errno, true);
+        for round in 0..3 {
+            let (report, sent) = world.tick();
+            warned(&report, "incoming/a/");
+            let others = if round == 0 { vec!["b", "b"] } else { vec![] };
+            assert_eq!(to_whom(&sent), others, "{errno:?}");
+            assert_eq!(world.names("incoming/a").len(), 3, "{errno:?}");
+            assert_eq!(world.names("tmp"), [""; 0], "{errno:?}");
+        }
+        world.find_again();
+        assert_eq!(to_whom(&world.tick().1), ["a", "a", "a"], "{errno:?}");
+        assert_eq!(world.names("incoming/a"), [""; 0], "{errno:?}");
+        assert_eq!(world.tick().1, [], "{errno:?}");
+    }
+}
+
+/// Nobody is told that it was set aside, nothing is kept of it, and a good one that takes its name
+/// meanwhile is taken in.
+#[test]
+fn a_refused_drop_that_cannot_be_set_aside_stays_and_keeps_its_name_from_nobody() {
+    let bad = "incoming/a/report.json";
+    // The reason cannot be written, or the drop not be moved.
+    for lost in ["corrupt", bad] {
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::XDEV, Errno::IO] {
+            let world = World::new();
+            world.tick();
+            world.plant(bad, "no envelope");
+            world.plant("incoming/b/plain.json", r#"{"request":{}}"#);
+            world.lose(lost, errno, true);
+            for round in 0..3 {
+                let (report, sent) = world.tick();
+                warned(&report, bad);
+                assert_eq!(report.corrupt, 0, "{lost} {errno:?}");
+                let others = if round == 0 { vec!["b"] } else { vec![] };
+                assert_eq!(to_whom(&sent), others, "{lost} {errno:?}: nobody is told");
+                assert_eq!(world.names("journal"), [""; 0], "{lost} {errno:?}");
+                assert_eq!(world.names("incoming/a"), ["report.json"]);
+                assert_eq!(world.names("corrupt"), [""; 0], "{lost} {errno:?}");
+            }
+            world.find_again();
+            let again = world.root.join("incoming/a/.report");
+            fs::write(&again, r#"{"request":{}}"#).unwrap();
+            fs::rename(again, world.root.join(bad)).unwrap();
+            let (report, sent) = world.tick();
+            assert_eq!(to_whom(&sent), ["a"], "{lost} {errno:?}");
+            assert_eq!(report.corrupt, 0, "{lost} {errno:?}");
+            world.plant(bad, "no envelope");
+            let (report, sent) = world.tick();
+            assert_eq!((report.corrupt, to_whom(&sent)), (1, vec!["ops"]));
+            assert_eq!(world.names("corrupt").len(), 2, "{lost} {errno:?}");
+        }
+    }
+}
+
+/// As many as there may be: they say nothing of the destination's items.
+#[test]
+fn refused_drops_that_cannot_be_set_aside_keep_no_item_back() {
+    let world = World::new();
+    world.tick();
+    for n in 0..50 {
+        world.plant(&format!("incoming/a/{n}.json"), "no envelope");
+    }
+    world.post("a", 1);
+    world.lose("corrupt", Errno::ACCESS, true);
+    let (report, sent) = world.tick();
+    assert_eq!(to_whom(&sent), ["a"]);
+    assert!(report.warnings.len() < 30, "{:?}", report.warnings);
+    warned(&report, "incoming/a: 30 more files");
+}
+
+/// An owner that died with the record of a bad drop, or item, and a good one since under its name.
+#[test]
+fn what_takes_the_name_of_a_file_that_was_to_be_set_aside_is_not() {
+    let item = format!("pending/a/{}.jsonl", id(1));
+    for (relative, is_kept) in [
+        ("incoming/a/x.json", false),
+        (&*item, false),
+        (&*item, true),
+    ] {
+        let world = World::new();
+        world.tick();
+        world.post("a", 1);
+        let good = match relative {
+            "incoming/a/x.json" => r#"{"request":{}}"#.to_owned(),
+            item => fs::read_to_string(world.root.join(item)).unwrap(),
+        };
+        world.plant(relative, "garbage");
+        if is_kept {
+            world.lose("corrupt", Errno::ACCESS, true);
+            let (report, _) = world.tick();
+            warned(&report, "stays in the journal");
+        } else {
+            world.die_with_the_record_of(relative);
+        }
+        world.find_again();
+        let again = world.root.join("again");
+        fs::write(&again, good).unwrap();
+        fs::rename(again, world.root.join(relative)).unwrap();
+        let (report, sent) = world.tick();
+        assert_eq!(report.corrupt, 0, "{relative} {is_kept}");
+        assert_eq!(world.names("corrupt"), [""; 0], "{relative} {is_kept}");
+        let sent = sent.iter().filter(|(to, _)| to == "a").count();
+        let all = if relative == item { 1 } else { 2 };
+        assert_eq!(sent, all, "{relative} {is_kept}");
+        assert_eq!(world.names("journal"), [""; 0]);
+    }
+}
+
+/// What cannot be set aside has been promised a name, by a session before.
+#[test]
+fn a_name_that_is_promised_to_a_file_is_given_to_no_other() {
+    let world = World::new();
+    world.tick();
+    let item = |n| format!("pending/a/{}.jsonl", id(n));
+    world.plant(&item(1), "garbage");
+    let step = MoveRecord {
+        from: item(1),
+        to: format!("corrupt/{}.jsonl", id(2)),
+        event: None,
+        event_number: 0,
+        turn: None,
+        why: Some("it is the first".to_owned()),
+        file: None,
+        notices: Vec::new(),
+    };
+    let mut journal = Journal::begin(&RealDisk, &world.root, 1).unwrap();
+    journal.append(&Record::Move(Box::new(step))).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    world.lose(&item(1), Errno::ACCESS, true);
+    world.plant(&item(2), "other garbage");
+    world.tick();
+    world.find_again();
+    world.tick();
+    let read = |name: &str| fs::read_to_string(world.root.join("corrupt").join(name)).unwrap();
+    let name = format!("{}.jsonl", id(2));
+    assert_eq!(read(&name), "garbage");
+    assert!(read(&format!("{name}.why.json")).contains("it is the first"));
+    assert_eq!(read(&format!("{name}.2")), "other garbage");
+}
+
+/// Those that share a group with it are accepted, tick after tick.
+#[test]
+fn a_key_that_cannot_be_read_keeps_one_drop_out() {
+    for errno in BOTH {
+        let world = World::new();
+        world.tick();
+        for n in 0..20 {
+            let drop = format!(r#"{{"request":{{}},"key":"k{n}"}}"#);
+            world.plant(&format!("incoming/a/{n}.json"), &drop);
+        }
+        let key = format!("keys/a/{}", sha256_hex(b"k7"));
+        world.plant(&key, "");
+        world.lose(&key, errno, false);
+        let (report, sent) = world.tick();
+        warned(&report, "incoming/a/7.");
+        assert_eq!(sent.len(), 19, "{errno:?}");
+        assert_eq!(world.names("incoming/a").len(), 1, "{errno:?}");
+        world.find_again();
+        assert_eq!(world.tick().1.len(), 1, "{errno:?}");
+    }
+}
+
+/// Its id was reserved twice, and only the item can tell for which request.
+#[test]
+fn a_key_whose_item_is_damaged_costs_one_drop() {
+    let world = World::new();
+    world.tick();
+    let reserve = |path: &str, request: &str, destination: &str| {
+        let of = format!(
+            r#"{{"request_id":"{}","body_sha256":"","request_sha256":"{request}"{destination}}}"#,
+            id(1)
+        );
+        world.plant(path, &of);
+    };
+    let named = format!("keys/_ids/{}", id(1));
+    reserve(&format!("keys/a/{}", sha256_hex(b"k")), "one", "");
+    reserve(&named, "other", r#","destination":"a""#);
+    world.plant(&format!("pending/a/{}.jsonl", id(1)), "garbage");
+    world.plant("incoming/a/keyed.json", r#"{"request":{},"key":"k"}"#);
+    world.plant("incoming/a/other.json", r#"{"request":{},"key":"l"}"#);
+    world.post("b", 2);
+    let (report, sent) = world.tick();
+    warned(&report, "incoming/a/keyed.");
+    assert_eq!(to_whom(&sent), ["a", "b", "ops"]);
 }
 
 /// It says nothing of other destinations, and is a hold of its own until it can be read.
@@ -686,4 +920,20 @@ fn counts_say_of_what_cannot_be_moved_what_the_journal_says() {
     let of = |state| counts.destinations["a"].get(&state).copied();
     assert_eq!(of(State::Confirmed), Some(1));
     assert_eq!(of(State::Unknown), None);
+}
+
+/// Also where the item then does not arrive.
+#[test]
+fn what_stood_in_the_way_of_an_item_that_cannot_be_moved_is_told_of() {
+    let world = World::new();
+    world.post("a", 1);
+    let (report, sent) = world.tick_with(|| {
+        world.plant("confirmed/a", "a file");
+        let day = format!("confirmed/a/{}", NOW.day_name());
+        world.lose(&day, Errno::XDEV, true);
+    });
+    assert_eq!(report.corrupt, 1, "{:?}", report.warnings);
+    assert_eq!(to_whom(&sent), ["a", "ops"]);
+    assert_eq!(world.names("corrupt").len(), 2);
+    assert_eq!(world.state(1), State::Confirmed);
 }

@@ -220,6 +220,7 @@ fn seeds() -> Vec<Vec<u8>> {
         event_number: 2,
         turn: Some(NOW),
         why: None,
+        file: None,
         notices: notices.clone(),
     };
     let aside = MoveRecord {

@@ -410,7 +410,9 @@ fn is_another(
         (None, Where::Aside) => Ok(false),
         (None, Where::In(_) | Where::Moving) => Err(io_error(
             "read",
-            &store.path(&known.request_id.to_string()),
+            &store
+                .path(at.dir().map_or("journal", String::as_str))
+                .join(known.request_id.to_string()),
             io::Error::other(
                 "an item of this id, which the key names, is there, and only it can tell whether the \
                  key is its own: `tickpost show` it, and set its file right",

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use super::super::StoreError;
 use super::FileStore;
 use super::audit::set_aside_id;
-use super::journal::io_error;
+use super::journal::{FileMark, io_error};
 use super::keys::remove;
-use super::replay::{is_of_the_disk, is_same_file, is_there};
+use super::replay::{is_same_file, is_there};
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
 
@@ -123,23 +123,40 @@ pub(super) fn free_name(store: &FileStore, path: &str, promised: &HashSet<String
     name
 }
 
-/// Sets a file aside in `corrupt/`, the reason first.
+/// Sets a file aside in `corrupt/`, the reason first. False if another one is at its place now, or
+/// has its name in `corrupt/`: nothing is done then.
 pub(super) fn set_aside(
     store: &FileStore,
     from: &str,
     to: &str,
     why: &str,
-) -> Result<(), StoreError> {
+    file: Option<FileMark>,
+) -> Result<bool, StoreError> {
     // Done already, if the name is taken: it was free when it was chosen, and what is at the
     // file's old place now is another one. But a loss of power can keep the rename without the
     // reason.
     let done = is_there(store, to)?;
-    if !done && !is_there(store, from)? {
-        return Ok(());
+    let here = is_there(store, from)?;
+    if !done && !here {
+        return Ok(true);
     }
     if done && is_same_file(store, from, to) {
         // It has also left one file under two names.
         remove(store, &store.path(from))?;
+    } else if here && let Some(file) = file {
+        let mark = |relative| {
+            let meta = store.disk.stat(&store.path(relative));
+            meta.map(|meta| FileMark::of(&meta)).ok()
+        };
+        // What is in corrupt/ has been renamed since.
+        let is_done = || mark(to).is_some_and(|mark| mark.inode == file.inode);
+        if if done {
+            !is_done()
+        } else {
+            mark(from) != Some(file)
+        } {
+            return Ok(false);
+        }
     }
     let note = serde_json::json!({"from": from, "reason": why}).to_string();
     let path = store.path(&format!("{to}.why.json"));
@@ -159,17 +176,19 @@ pub(super) fn set_aside(
         store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;
     }
     if done {
-        return Ok(());
+        return Ok(true);
     }
     let target = store.path(to);
-    match store.disk.rename(&store.path(from), &target) {
-        Ok(()) => Ok(()),
+    let Err(source) = store.disk.rename(&store.path(from), &target) else {
+        return Ok(true);
+    };
+    if from.starts_with("incoming/") {
         // In a drop box another user can put something else there, or take it away, at any time.
-        // It costs that file, and no other its turn.
-        Err(error) if from.starts_with("incoming/") && !is_of_the_disk(&error) => store
-            .disk
-            .unlink(&path)
-            .map_err(|source| io_error("remove", &path, source)),
-        Err(source) => Err(io_error("rename", &target, source)),
+        // Nobody looks for a file of this reason.
+        drop(store.disk.unlink(&path));
+        if source.kind() == io::ErrorKind::NotFound {
+            return Ok(false);
+        }
     }
+    Err(io_error("rename", &target, source))
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::super::StoreError;
-use super::super::disk::{Disk, Kind, Log};
+use super::super::disk::{Disk, Kind, Log, Meta};
 use super::layout::Place;
 use crate::model::envelope::sha256_hex;
 use crate::model::event::Event;
@@ -91,9 +91,32 @@ pub struct MoveRecord {
     /// Why a file is set aside, for `corrupt/NAME.why.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Which file is set aside. Without it, whatever is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileMark>,
     /// Who is told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
+}
+
+/// What tells a file from another one that comes to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMark {
+    /// Its inode.
+    pub inode: u64,
+    /// When its contents, name or attributes last changed: an inode is given again.
+    pub changed: UnixMs,
+}
+
+impl FileMark {
+    /// That of a file of which so much is known.
+    #[must_use]
+    pub fn of(meta: &Meta) -> Self {
+        Self {
+            inode: meta.inode.1,
+            changed: meta.changed,
+        }
+    }
 }
 
 impl MoveRecord {
@@ -107,8 +130,15 @@ impl MoveRecord {
             event_number: 0,
             turn,
             why: None,
+            file: None,
             notices: Vec::new(),
         }
+    }
+
+    /// Whether a dropped file is set aside.
+    #[must_use]
+    pub fn is_of_drop(&self) -> bool {
+        self.why.is_some() && self.from.starts_with("incoming/")
     }
 }
 

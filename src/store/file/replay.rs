@@ -36,24 +36,39 @@ pub(super) struct Replayed {
 }
 
 impl Replayed {
-    /// Takes up what a move has come to. False if it cannot be done now.
-    fn is_done(
+    /// Takes up what a move has come to. `None` if it cannot be done now.
+    fn come_to<T>(
         &mut self,
         from: &str,
-        moved: Result<Option<SetAside>, StoreError>,
-    ) -> Result<bool, StoreError> {
+        moved: Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
         match moved {
-            Ok(aside) => {
-                self.displaced.extend(aside);
-                Ok(true)
-            }
+            Ok(done) => Ok(Some(done)),
             Err(error) => {
                 let why = stuck::of_one_file(error)?;
                 let told = self.stuck.told(from, &why);
                 self.foreign
                     .extend(told.map(|told| (from.to_owned(), told)));
-                Ok(false)
+                Ok(None)
             }
+        }
+    }
+
+    /// Does a move again. `None` if it is kept, and false if it is not done and nobody is told.
+    fn redo(
+        &mut self,
+        store: &FileStore,
+        step: &MoveRecord,
+        of_item: Option<&OfItem>,
+    ) -> Result<Option<bool>, StoreError> {
+        if self.stuck.holds_path(&step.from) {
+            return Ok(None);
+        }
+        let done = apply(store, step, None, of_item, &mut self.displaced);
+        match done {
+            // Take-in looks at the drop again, and tells of it: it may be another one by then.
+            Err(error) if step.is_of_drop() => stuck::of_one_file(error).map(|_| Some(false)),
+            done => self.come_to(&step.from, done),
         }
     }
 }
@@ -100,8 +115,9 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                     };
                     replayed.claimed_at.insert(from.id, at);
                     if !replayed.stuck.holds(from.id) {
-                        let moved = move_file(store, &item.from, &from.claimed(item.n).path());
-                        if replayed.is_done(&item.from, moved)? {
+                        let to = from.claimed(item.n).path();
+                        let moved = move_file(store, &item.from, &to, &mut replayed.displaced);
+                        if replayed.come_to(&item.from, moved)?.is_some() {
                             continue;
                         }
                     }
@@ -112,13 +128,14 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                 let at = step.event.as_ref().map(|event| event.at);
                 replayed.latest = replayed.latest.max(at);
                 let of_item = Place::parse(&step.from).and_then(|from| later.get(&from.id));
-                if replayed.stuck.holds_path(&step.from)
-                    || !replayed.is_done(&step.from, apply(store, &step, None, of_item))?
-                {
+                let done = replayed.redo(store, &step, of_item)?;
+                if done.is_none() {
                     replayed.stuck.keep(&step);
                 }
-                for notice in &step.notices {
-                    replayed.notices.add(notice);
+                if done != Some(false) {
+                    for notice in &step.notices {
+                        replayed.notices.add(notice);
+                    }
                 }
             }
             Record::Tell { notices } => {
@@ -253,16 +270,17 @@ fn later(records: &[Record]) -> HashMap<RequestId, OfItem> {
 /// the file is read, and ends with the event afterwards, unless it has events that the journal does
 /// not know of. `of_item` is what the journal says of the item in all: later records may have
 /// moved the file on, and a loss of power can keep the renames and lose what was appended before
-/// them. Returns what stood in the way.
+/// them. What stood in the way becomes one of the `displaced`. False if the file was to be set
+/// aside, and another one is at its place now.
 pub(super) fn apply(
     store: &FileStore,
     step: &MoveRecord,
     bytes_good: Option<u64>,
     of_item: Option<&OfItem>,
-) -> Result<Option<SetAside>, StoreError> {
+    displaced: &mut Vec<SetAside>,
+) -> Result<bool, StoreError> {
     if let Some(why) = &step.why {
-        set_aside(store, &step.from, &step.to, why)?;
-        return Ok(None);
+        return set_aside(store, &step.from, &step.to, why, step.file);
     }
     let mut here = None;
     let places = of_item.iter().flat_map(|of_item| &of_item.places);
@@ -274,7 +292,7 @@ pub(super) fn apply(
     }
     let Some(here) = here else {
         // Somebody took the file away.
-        return Ok(None);
+        return Ok(true);
     };
     if let Some(event) = &step.event {
         let path = store.path(here);
@@ -305,9 +323,9 @@ pub(super) fn apply(
                         Some(first_lines(&bytes, line - 1))
                     }
                     // Whoever reads it next sets it aside; nothing is built on it.
-                    Err(_) => return Ok(None),
+                    Err(_) => return Ok(true),
                 },
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(true),
                 Err(source) => return Err(io_error("read", &path, source)),
             },
         };
@@ -325,10 +343,10 @@ pub(super) fn apply(
     if let Some(turn) = step.turn {
         store.hint_at(here, turn)?;
     }
-    if here != &step.from {
-        return Ok(None);
+    if here == &step.from {
+        move_file(store, here, &step.to, displaced)?;
     }
-    move_file(store, here, &step.to)
+    Ok(true)
 }
 
 /// How long the first lines are together, in bytes.
@@ -340,25 +358,27 @@ pub(super) fn first_lines(bytes: &[u8], count: usize) -> u64 {
 /// Renames, making the target's directory if need be. Done already, or moved on: fine.
 ///
 /// Another file that stands at the target is set aside: only the journal knows which of two
-/// files of one id is the one that was sent, and it names the one that moves.
+/// files of one id is the one that was sent, and it names the one that moves. It becomes one of the
+/// `displaced`, also if the move then fails.
 pub(super) fn move_file(
     store: &FileStore,
     from: &str,
     to: &str,
-) -> Result<Option<SetAside>, StoreError> {
+    displaced: &mut Vec<SetAside>,
+) -> Result<(), StoreError> {
     if from == to {
-        return Ok(None);
+        return Ok(());
     }
     let (source, target) = (store.path(from), store.path(to));
     // Looked at first: a rename would follow a link, and leave the spool by it.
-    let mut displaced = clear_way(store, to)?;
+    displaced.extend(clear_way(store, to)?);
     let error = match store.disk.rename(&source, &target) {
-        Ok(()) => return Ok(displaced),
+        Ok(()) => return Ok(()),
         Err(error) => error,
     };
     if error.kind() == io::ErrorKind::NotFound {
         if !is_there(store, from)? {
-            return Ok(displaced);
+            return Ok(());
         }
         if let Some((dir, _)) = to.rsplit_once('/') {
             store.make_dirs(dir)?;
@@ -367,12 +387,12 @@ pub(super) fn move_file(
         if is_same_file(store, from, to) {
             // A power loss left one file under two names; renaming would do nothing.
             remove(store, &source)?;
-            return Ok(None);
+            return Ok(());
         }
         let name = free_name(store, to, &HashSet::new());
         let why = format!("another file of this item, from {from}, was moved here");
-        set_aside(store, to, &format!("corrupt/{name}"), &why)?;
-        displaced = Some(SetAside {
+        set_aside(store, to, &format!("corrupt/{name}"), &why, None)?;
+        displaced.push(SetAside {
             from: to.to_owned(),
             name,
             why,
@@ -383,8 +403,7 @@ pub(super) fn move_file(
     store
         .disk
         .rename(&source, &target)
-        .map_err(|source| io_error("rename", &target, source))?;
-    Ok(displaced)
+        .map_err(|source| io_error("rename", &target, source))
 }
 
 /// Whether two names are of one file.
@@ -411,7 +430,7 @@ pub(super) fn clear_way(store: &FileStore, to: &str) -> Result<Option<SetAside>,
         if in_the_way {
             let name = free_name(store, dir, &HashSet::new());
             let why = "a directory of items belongs where it was".to_owned();
-            set_aside(store, dir, &format!("corrupt/{name}"), &why)?;
+            set_aside(store, dir, &format!("corrupt/{name}"), &why, None)?;
             return Ok(Some(SetAside {
                 from: dir.to_owned(),
                 name,

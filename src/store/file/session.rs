@@ -6,6 +6,7 @@ mod intake;
 mod mend;
 mod notices;
 mod prune;
+mod taking;
 mod twin;
 mod waiting;
 
@@ -22,7 +23,9 @@ use super::super::{
     Session, SetAside, StoreError, TakenIn, Want,
 };
 use super::clock::ClockFile;
-use super::journal::{CarriedClaim, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error};
+use super::journal::{
+    CarriedClaim, FileMark, Journal, MoveRecord, Record, SEGMENT_BYTES, io_error,
+};
 use super::layout::{Place, Slot};
 use super::stuck::{self, Stuck};
 use super::window::Window;
@@ -74,6 +77,8 @@ pub(super) struct FileSession<'a> {
     met: Met,
     /// The names in `corrupt/` that are promised to files.
     names_aside: HashSet<String>,
+    /// Refused drops that could not be set aside, and why.
+    not_aside: Vec<(String, String)>,
     foreign_seen: HashSet<String>,
     /// How far the drop boxes have been looked at.
     boxes: HashMap<DestName, intake::BoxCursor>,
@@ -135,7 +140,8 @@ impl<'a> FileSession<'a> {
             notices: replayed.notices,
             claimed_at: replayed.claimed_at,
             met: Met::default(),
-            names_aside: HashSet::new(),
+            names_aside: replayed.stuck.names_aside().map(str::to_owned).collect(),
+            not_aside: Vec::new(),
             foreign_seen: HashSet::new(),
             boxes: HashMap::new(),
             claims_failed: HashMap::new(),
@@ -268,8 +274,8 @@ impl<'a> FileSession<'a> {
 
     /// Puts a move into the journal. It is done in the directories after the next sync.
     fn record(&mut self, step: MoveRecord, bytes_good: Option<u64>) -> Result<(), StoreError> {
-        for notice in &step.notices {
-            self.notices.add(notice);
+        if !step.is_of_drop() {
+            self.promise(&step);
         }
         if let Some(event) = &step.event {
             self.clock.latest = self.clock.latest.max(event.at);
@@ -279,6 +285,20 @@ impl<'a> FileSession<'a> {
         self.leaving.insert(step.from.clone());
         self.recorded.push(Recorded { step, bytes_good });
         Ok(())
+    }
+
+    /// Takes up who is told of a move, and what is set aside by it.
+    fn promise(&mut self, step: &MoveRecord) {
+        for notice in &step.notices {
+            self.notices.add(notice);
+        }
+        if let (Some(why), Some(name)) = (&step.why, step.to.strip_prefix("corrupt/")) {
+            self.met.set_aside.push(SetAside {
+                from: step.from.clone(),
+                name: name.to_owned(),
+                why: why.clone(),
+            });
+        }
     }
 
     /// Syncs the journal, then does in the directories what it says of moves.
@@ -294,10 +314,20 @@ impl<'a> FileSession<'a> {
                 self.stuck.keep(step);
                 continue;
             }
-            match self.with_room(|session| replay::apply(session.store, step, *bytes_good, None)) {
-                Ok(aside) => displaced.extend(aside),
+            let done = self.with_room(|session| {
+                replay::apply(session.store, step, *bytes_good, None, &mut displaced)
+            });
+            match done {
+                // Of a drop nobody is told before: it may stay, and is met again.
+                Ok(true) if step.is_of_drop() => self.promise(step),
+                Ok(_) => {}
                 Err(error) => {
                     let why = stuck::of_one_file(error)?;
+                    if let (true, Some(refusal)) = (step.is_of_drop(), &step.why) {
+                        let why = format!("{why}; so it stays, and is refused: {refusal}");
+                        self.not_aside.push((step.from.clone(), why));
+                        continue;
+                    }
                     self.stuck.keep(step);
                     if let Some(told) = self.stuck.told(&step.from, &why) {
                         self.foreign(&step.from, &told);
@@ -554,6 +584,7 @@ impl<'a> FileSession<'a> {
     ) -> Result<(), StoreError> {
         let name = aside::free_name(self.store, like, &self.names_aside);
         let notices = self.corrupt_notices(&name, destination);
+        let meta = self.store.disk.stat(&self.store.path(from));
         self.record(
             MoveRecord {
                 from: from.to_owned(),
@@ -562,16 +593,12 @@ impl<'a> FileSession<'a> {
                 event_number: 0,
                 turn: None,
                 why: Some(why.to_owned()),
+                file: meta.ok().map(|meta| FileMark::of(&meta)),
                 notices,
             },
             None,
         )?;
-        self.names_aside.insert(name.clone());
-        self.met.set_aside.push(SetAside {
-            from: from.to_owned(),
-            name,
-            why: why.to_owned(),
-        });
+        self.names_aside.insert(name);
         Ok(())
     }
 
@@ -624,6 +651,7 @@ impl<'a> FileSession<'a> {
                 event: Some(event),
                 event_number: item.events.len() + 1,
                 why: None,
+                file: None,
                 notices,
             },
             Some(bytes_good),

@@ -98,6 +98,16 @@ impl Stuck {
         })
     }
 
+    /// The names in `corrupt/` that what is kept is to have.
+    pub(super) fn names_aside(&self) -> impl Iterator<Item = &str> {
+        self.records().filter_map(|record| match record {
+            Record::Move(step) if step.why.is_some() => step.to.strip_prefix("corrupt/"),
+            Record::Move(_) | Record::Claim { .. } | Record::Tell { .. } | Record::Carry { .. } => {
+                None
+            }
+        })
+    }
+
     /// Everything that is kept.
     pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
         self.files.values().flatten()

@@ -192,12 +192,12 @@ impl FileSession<'_> {
         let mut claims = Vec::with_capacity(group.len());
         for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
             let claimed = from.claimed(n);
-            match replay::move_file(self.store, &from.path(), &claimed.path()) {
-                Ok(aside) => self.displaced(aside.into_iter().collect())?,
-                Err(error) => {
-                    self.give_up_claim(from, &claimed, error)?;
-                    continue;
-                }
+            let (mut displaced, to) = (Vec::new(), claimed.path());
+            let moved = replay::move_file(self.store, &from.path(), &to, &mut displaced);
+            self.displaced(displaced)?;
+            if let Err(error) = moved {
+                self.give_up_claim(from, &claimed, error)?;
+                continue;
             }
             let handle = self.next_handle;
             self.next_handle += 1;

@@ -16,16 +16,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 
 use super::super::super::disk::Kind;
-use super::super::super::{
-    Answer, Dropped, Intake, Limits, Offer, Store as _, StoreError, TakenIn,
-};
+use super::super::super::{Dropped, Intake, Limits, Store as _, StoreError, TakenIn};
+use super::super::census;
 use super::super::journal::io_error;
 use super::super::replay::is_of_the_disk;
-use super::super::{accept, census, stuck};
 use super::drop_name::{DropFile, stem_of, taking_name};
+use super::taking::{waits, words};
 use super::{FileSession, is_loop};
 use crate::model::ids::{DestName, RequestId};
-use crate::model::state::State;
 use crate::model::time::UnixMs;
 
 /// How many files are taken in with one sync of their box, and how many bytes they hold.
@@ -116,6 +114,9 @@ impl FileSession<'_> {
             let files = &mut cursor.files;
             self.take_group(destination, bytes_max, limits, files, &mut taken, decide)?;
             self.flush()?;
+            for (path, why) in std::mem::take(&mut self.not_aside) {
+                self.stays(&path, &why, &mut taken.stay);
+            }
             // The files that were unlinked must not come back after the journal is gone.
             self.dirty = true;
         }
@@ -196,7 +197,7 @@ impl FileSession<'_> {
     }
 
     /// Tells of a file that stays where it is; of very many, only how many there are.
-    fn stays(&mut self, path: &str, why: &str, stay: &mut u64) {
+    pub(super) fn stays(&mut self, path: &str, why: &str, stay: &mut u64) {
         *stay += 1;
         if *stay <= TOLD_MAX {
             self.foreign(path, why);
@@ -301,76 +302,6 @@ impl FileSession<'_> {
         self.accept_taking(destination, naming, limits, taken)
     }
 
-    /// Accepts what carries its id.
-    fn accept_taking(
-        &mut self,
-        destination: &DestName,
-        taking: Vec<(DropFile, Offer)>,
-        limits: &Limits,
-        taken: &mut TakenIn,
-    ) -> Result<(), StoreError> {
-        let dir = format!("incoming/{destination}");
-        let (taking, offers): (Vec<_>, Vec<_>) = taking.into_iter().unzip();
-        let mut answers = Vec::new();
-        let accepted = accept::accept_all(self.store, offers, limits, false, &mut answers);
-        let untold = match &accepted {
-            Err(error) if self.is_out_of_reach(error) => Some(words(error)),
-            Ok(()) | Err(_) => None,
-        };
-        for (file, answer) in taking.iter().zip(answers) {
-            let path = format!("{dir}/{}", file.name);
-            match answer {
-                Answer::New(_) => {
-                    taken.accepted += 1;
-                    self.remove_dropped(&path, taken)?;
-                }
-                Answer::Known(_) => {
-                    taken.known += 1;
-                    self.remove_dropped(&path, taken)?;
-                }
-                // Its content may be all that is left of the item: it is not removed unheard.
-                Answer::Aside(id) => {
-                    let why = format!(
-                        "it repeats item {id}, whose file was damaged and set aside: neither is sent; `tickpost show {id}` says where that is. To send it again, drop it with a new `key`"
-                    );
-                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
-                }
-                Answer::Refused(refusal) => {
-                    let why = refusal.to_string();
-                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
-                }
-                Answer::Full(full) => taken.full = Some(full),
-                // The next tick looks again.
-                Answer::Busy | Answer::Open => {
-                    if let Some(why) = &untold {
-                        self.stays(&path, &waits(why), &mut taken.stay);
-                    }
-                }
-            }
-        }
-        if untold.is_some() {
-            return Ok(());
-        }
-        accepted
-    }
-
-    /// Whether an error says only that something could not be looked at which tells whether an item
-    /// is there already. Nothing of an item has been written then: what may have been, in `keys/`, is
-    /// what a caller that dies leaves, and names the id that the file carries.
-    fn is_out_of_reach(&self, error: &StoreError) -> bool {
-        let StoreError::Io { op, path, source } = error else {
-            return matches!(error, StoreError::NotDirectory { .. });
-        };
-        let is_below = |dir: &str| path.starts_with(self.store.path(dir));
-        let is_look = ["list", "look at", "read", "open", "lock"].contains(op);
-        let is_told_by = ["corrupt", "log", "bodies"]
-            .into_iter()
-            .chain(State::ALL.map(State::as_str));
-        stuck::is_of_one_file(source)
-            && ((is_look && is_told_by.into_iter().any(is_below))
-                || (is_below("keys") && !op.starts_with("sync")))
-    }
-
     /// Which of the ids, that a dead tick gave to files, are items already, or were. That they are
     /// is durable when this returns: their files are about to go.
     fn accepted_before(
@@ -440,7 +371,11 @@ impl FileSession<'_> {
 
     /// Removes a file whose item is accepted. If its owner keeps that from being done, it is in
     /// the way and does nothing.
-    fn remove_dropped(&mut self, path: &str, taken: &mut TakenIn) -> Result<(), StoreError> {
+    pub(super) fn remove_dropped(
+        &mut self,
+        path: &str,
+        taken: &mut TakenIn,
+    ) -> Result<(), StoreError> {
         let whole = self.store.path(path);
         match self.store.disk.unlink(&whole) {
             Ok(()) => Ok(()),
@@ -453,17 +388,6 @@ impl FileSession<'_> {
             }
         }
     }
-}
-
-/// Why a file stays whose item may be there already.
-fn waits(why: &str) -> String {
-    format!("{why}; it waits until that is mended, for its item may be there already")
-}
-
-/// An error with its cause.
-fn words(error: &StoreError) -> String {
-    let cause = std::error::Error::source(error);
-    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// Where a name stands in the order of a session.
