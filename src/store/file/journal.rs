@@ -104,8 +104,9 @@ pub struct MoveRecord {
 pub struct FileMark {
     /// Its inode.
     pub inode: u64,
-    /// When its contents, name or attributes last changed: an inode is given again.
-    pub changed: UnixMs,
+    /// When it was last modified: an inode is given again. Not the time of its last change, which
+    /// setting aside itself moves on, and a loss of power need not take back.
+    pub modified: UnixMs,
 }
 
 impl FileMark {
@@ -114,7 +115,7 @@ impl FileMark {
     pub fn of(meta: &Meta) -> Self {
         Self {
             inode: meta.inode.1,
-            changed: meta.changed,
+            modified: meta.mtime,
         }
     }
 }
