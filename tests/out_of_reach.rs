@@ -937,3 +937,28 @@ fn what_stood_in_the_way_of_an_item_that_cannot_be_moved_is_told_of() {
     assert_eq!(world.names("corrupt").len(), 2);
     assert_eq!(world.state(1), State::Confirmed);
 }
+
+/// The decision is durable, and nobody is told that it is done.
+#[test]
+fn what_a_person_decided_and_cannot_be_done_yet_is_known_to_be_so() {
+    let world = World::new();
+    world.post("a", 1);
+    let file = format!("pending/a/{}.jsonl", id(1));
+    world.lose(&file, Errno::PERM, true);
+    let store = world.store();
+    let found = store.find(id(1)).unwrap().unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut hold = |_: &Item| {
+        let event = by_hand(EventKind::Held, NOW, State::Held, None);
+        Decision::Settle(Box::new(event), Vec::new())
+    };
+    assert!(session.change(&found, &mut hold).unwrap());
+    session.sync().unwrap();
+    assert!(session.is_stuck(id(1)));
+    assert!(session.met().foreign[0].starts_with(&format!("{file}: ")));
+    session.close(NOW, None).unwrap();
+    assert_eq!(world.state(1), State::Held);
+    world.find_again();
+    assert_eq!(world.tick().1, []);
+    assert_eq!(world.names("held/a").len(), 1);
+}

@@ -1,6 +1,6 @@
 //! `hold`, `release`, `cancel`, `retry`, `resolve`: what a person decides about items.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Context as _;
 
@@ -19,7 +19,7 @@ use crate::model::reason::Reason;
 use crate::model::state::{self, Move, Refused, Resolution, State};
 use crate::model::time::UnixMs;
 use crate::store::file::FileStore;
-use crate::store::{Decision, DestinationHold, Found, Limits, Offer, Store};
+use crate::store::{Decision, DestinationHold, Found, Limits, Offer, Session, Store};
 
 /// What every one of these commands takes.
 #[derive(Debug, clap::Args)]
@@ -357,6 +357,7 @@ fn perform(
     } = own(config, store, targets.wait)?;
     let mut done = Done::default();
     let mut copies: Vec<Item> = Vec::new();
+    let mut from: HashMap<RequestId, String> = HashMap::new();
     for found in meant(context, store, targets, order, &mut done)? {
         let moved = session.change(&found, &mut |item| match after(&found, item, order.step) {
             Err(why) => {
@@ -375,6 +376,7 @@ fn perform(
         })?;
         if moved {
             done.moved.push(found.id);
+            from.insert(found.id, found.place.clone());
             if order.step == Move::Release {
                 done.released_to.insert(found.destination.clone());
             }
@@ -399,6 +401,8 @@ fn perform(
             done.unread.push((found.id, why));
         }
     }
+    session.sync()?;
+    not_done_yet(session.as_ref(), &from, &mut done);
     session.close(now, None)?;
     for item in copies {
         let old = item.envelope.request_id;
@@ -414,6 +418,21 @@ fn perform(
         }
     }
     Ok(done)
+}
+
+/// What was decided of a file that cannot be moved stands in the journal alone: it will be done, and
+/// is not yet.
+fn not_done_yet(session: &dyn Session, from: &HashMap<RequestId, String>, done: &mut Done) {
+    let stuck = done.moved.extract_if(.., |id| session.is_stuck(*id));
+    let told = stuck.map(|id| {
+        let begins = |text: &&String| from.get(&id).is_some_and(|place| text.starts_with(place));
+        let why = session.met().foreign.iter().find(begins).cloned();
+        let why = why.unwrap_or_else(|| {
+            "its file cannot be moved; what was decided of it is done when it can be".to_owned()
+        });
+        (id, why)
+    });
+    done.unread.extend(told);
 }
 
 fn event(order: Order, to: State, by: &str, note: Option<&str>, now: UnixMs) -> Event {

@@ -1140,6 +1140,12 @@ pub trait Session {
         Ok(())
     }
 
+    /// Whether what was decided of an item cannot be done now. It is after a sync that this shows;
+    /// the decision is durable, and is done when it can be.
+    fn is_stuck(&self, _: RequestId) -> bool {
+        false
+    }
+
     /// What was met so far.
     fn met(&self) -> &Met;
 

@@ -975,6 +975,10 @@ impl Session for FileSession<'_> {
         self.close(now, None)
     }
 
+    fn is_stuck(&self, id: RequestId) -> bool {
+        self.stuck.holds(id)
+    }
+
     fn met(&self) -> &Met {
         &self.met
     }
