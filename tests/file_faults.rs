@@ -397,3 +397,26 @@ fn no_file_is_sent_whose_item_lies_claimed_and_cannot_be_read() {
         .collect();
     assert_eq!(claimed, [id(2)]);
 }
+
+/// A journal that could not be written is nothing that one item hides behind.
+#[test]
+fn an_error_of_the_journal_is_no_other_file() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let (_, mut bytes) = Item::accept(envelope(1), accepted()).unwrap();
+    bytes.extend(event_line(&attempt(1, NOW, State::Confirmed, None)).unwrap());
+    for dir in ["confirmed/a", "confirmed/a/20260102"] {
+        spool.disk.make_dir(&path(dir)).unwrap();
+    }
+    let other = path(&format!("confirmed/a/20260102/{}.jsonl", id(1)));
+    spool.disk.create(&other, &bytes, None).unwrap();
+    store.accept(envelope(1), accepted()).unwrap();
+    spool.fails("log append", "journal/00000001.jsonl");
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert!(session.claim(&want(9), NOW, &mut claim).is_err());
+    *spool.script.fails.borrow_mut() = None;
+    assert!(
+        session.claim(&want(9), NOW, &mut claim).is_err(),
+        "it has failed for good"
+    );
+}

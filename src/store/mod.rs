@@ -421,7 +421,8 @@ pub struct Counts {
     pub unreadable: Vec<String>,
 }
 
-/// What ticks remember of a destination. Losing it costs some needless attempts.
+/// What ticks remember of a destination. Losing it costs some needless attempts; of one that is
+/// damaged see [`Memory::damaged`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {

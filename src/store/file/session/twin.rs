@@ -8,7 +8,7 @@ use super::super::super::disk::Kind;
 use super::super::doctor::doubles;
 use super::super::layout::{self, Place, Slot, slot_dir};
 use super::super::reader::is_item;
-use super::super::tombstones;
+use super::super::{stuck, tombstones};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
@@ -38,8 +38,11 @@ impl FileSession<'_> {
         born: Option<UnixMs>,
     ) -> Result<bool, StoreError> {
         match self.look_for_twin(place, item, born) {
-            // It costs one item its turn, as if its own file could not be read.
-            Err(StoreError::Io { op, path, source }) => {
+            // A look that fails costs one item its turn, as if its own file could not be read. What
+            // the journal says is no look.
+            Err(StoreError::Io { op, path, source })
+                if ["look at", "list", "read"].contains(&op) && stuck::is_of_one_file(&source) =>
+            {
                 let why = format!(
                     "cannot {op} {}, which may hold another file of this item: {source}; it was left as it is",
                     path.display()
