@@ -18,7 +18,7 @@ use tickpost::model::item::{Item, event_line};
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
 use tickpost::model::tombstone::{Retention, Tombstone};
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room};
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room, Since};
 use tickpost::store::file::FileStore;
 use tickpost::store::file::layout::Place;
 use tickpost::store::{Decision, Pruned, Scope, Store, StoreError};
@@ -642,7 +642,7 @@ impl Disk for MortalDisk {
         self.write("sync_dir", path)?;
         self.make_durable(|of| of.parent() == Some(path))
     }
-    fn sync_all(&self, path: &Path) -> io::Result<()> {
+    fn sync_all(&self, path: &Path, _: &Since) -> io::Result<()> {
         self.write("sync_all", path)?;
         self.make_durable(|_| true)
     }

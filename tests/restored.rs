@@ -13,6 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use bench::Bench;
+use chrono::Datelike as _;
 use support::{Receiver, Reply};
 
 /// An item's file as it was, and where.
@@ -131,4 +132,70 @@ fn what_the_receiver_may_have_done_is_not_forgotten_for_a_cancelled_file() {
         assert_eq!(Kept::of(&bench, &id).bytes, told.bytes);
         assert_eq!(receiver.arrivals().len(), 1);
     }
+}
+
+/// Makes the events of a file a year older than the file.
+fn age(path: &Path, bytes: &[u8]) {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let year: i32 = chrono::Utc::now().year();
+    let (envelope, events) = text.split_once('\n').unwrap();
+    let aged = events.replace(&format!("\"{year}-"), &format!("\"{}-", year - 1));
+    assert_ne!(aged, events);
+    write(path, format!("{envelope}\n{aged}").as_bytes());
+}
+
+/// An event would make it the younger of the two, and no file of before.
+#[test]
+fn a_file_of_before_is_looked_at_before_a_person_is_obeyed() {
+    for words in ["release", "hold", "cancel"] {
+        let (bench, receiver) = bench();
+        let id = bench.enqueue("shop", &["--data", "x"]);
+        if words == "release" {
+            bench.run(&["hold", &id]).ok();
+        }
+        let kept = Kept::of(&bench, &id);
+        if words == "release" {
+            bench.run(&["release", &id]).ok();
+        }
+        assert_eq!(bench.tick()["confirmed"], 1);
+        let confirmed = Kept::of(&bench, &id);
+        age(&bench.spool().join(&confirmed.place), &confirmed.bytes);
+        age(&bench.spool().join(&kept.place), &kept.bytes);
+
+        let state = kept.place.split('/').next().unwrap();
+        let all = ["--destination", "shop", "--state", state];
+        bench
+            .run(&[&[words][..], &all].concat())
+            .code(1)
+            .says(&confirmed.place);
+        bench.tick();
+        assert_eq!(receiver.arrivals().len(), 1, "{words}");
+        assert_eq!(Kept::of(&bench, &id).place, confirmed.place, "{words}");
+    }
+}
+
+/// Adopting holds what waits, and releasing sends it: but not what has been sent.
+#[test]
+fn what_was_sent_since_a_backup_is_not_adopted() {
+    let (bench, receiver) = bench();
+    let ids = ["1", "2"].map(|data| bench.enqueue("shop", &["--data", data]));
+    let kept = ids.each_ref().map(|id| Kept::of(&bench, id));
+    assert_eq!(bench.tick()["confirmed"], 2);
+    for (id, kept) in ids.iter().zip(&kept) {
+        let confirmed = Kept::of(&bench, id);
+        age(&bench.spool().join(&confirmed.place), &confirmed.bytes);
+        age(&bench.spool().join(&kept.place), &kept.bytes);
+    }
+    let lock = bench.spool().join("lock");
+    fs::copy(&lock, bench.spool().join("lock.new")).unwrap();
+    fs::rename(bench.spool().join("lock.new"), lock).unwrap();
+    bench.run(&["tick"]).code(78);
+    bench.run(&["doctor", "--adopt"]);
+    for id in &ids {
+        let aside = bench.spool().join(format!("corrupt/{id}.jsonl"));
+        assert!(aside.exists(), "{}", aside.display());
+    }
+    bench.run(&["release", "--state", "held", "--destination", "shop"]);
+    bench.tick();
+    assert_eq!(receiver.arrivals().len(), 2);
 }

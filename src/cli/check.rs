@@ -258,6 +258,7 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         untold: untold(&store, &status, config.as_ref())?,
         unreadable: status.unreadable.clone(),
         foreign: status.foreign.clone(),
+        left_by_tick: status.left_by_tick(),
         stopped_for_room: status.stopped_for_room(),
         no_tick,
         full,

@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> anyhow::Result<
     let mut missing = Vec::new();
     for (name, destination) in &config.destinations {
         if let Some(auth) = &destination.auth {
-            match secret::read(secret::reference(auth)) {
+            match secret::read(auth.secret()) {
                 Ok(_) => {}
                 // Only systemd gives it to the tick; by hand it cannot be looked at.
                 Err(error @ SecretError::NoCredentials(_)) => {

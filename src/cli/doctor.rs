@@ -4,6 +4,7 @@
 //! What is called mended was looked at again and not found any more.
 
 use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
 
 use super::Context;
 use super::adopt::{self, Adopted};
@@ -11,11 +12,12 @@ use super::exit::CliError;
 use super::output;
 use super::own::own;
 use crate::clock::{Clock as _, SystemClock};
-use crate::config::Config;
+use crate::config::{Config, Destination};
 use crate::model::ids::DestName;
 use crate::model::time::UnixMs;
 use crate::store::Store as _;
 use crate::store::checkup::{Checkup, Finding, FindingKind};
+use crate::store::disk::RealDisk;
 use crate::store::file::FileStore;
 
 /// So many findings of one kind are told to people.
@@ -47,13 +49,11 @@ pub(super) fn run(context: &Context, arguments: &DoctorArgs) -> anyhow::Result<(
     if !arguments.repair && !arguments.adopt {
         let config = context.config_if_any();
         let store = context.store_to_read()?;
-        let names = config.as_ref().map(configured);
-        let found = store.examine(&checkup(names.as_ref()))?;
+        let found = examine(&store, config.as_ref())?;
         return report(context, &told(found, &[]), false, None);
     }
     let config = context.config()?;
     let store = context.store(&config)?;
-    let names = configured(&config);
     let mut adopted = None;
     if arguments.adopt {
         store.check_owner()?;
@@ -68,12 +68,12 @@ pub(super) fn run(context: &Context, arguments: &DoctorArgs) -> anyhow::Result<(
     // Its lock is another one now.
     let store = context.store(&config)?;
     if !arguments.repair {
-        let found = store.examine(&checkup(Some(&names)))?;
+        let found = examine(&store, Some(&config))?;
         return report(context, &told(found, &[]), false, adopted.as_ref());
     }
-    let before = store.examine(&checkup(Some(&names)))?;
-    mend(&config, &store, &names, arguments.wait)?;
-    let after = store.examine(&checkup(Some(&names)))?;
+    let before = examine(&store, Some(&config))?;
+    mend(&config, &store, arguments.wait)?;
+    let after = examine(&store, Some(&config))?;
     report(context, &told(after, &before), true, adopted.as_ref())
 }
 
@@ -100,14 +100,28 @@ fn checkup(configured: Option<&BTreeSet<DestName>>) -> Checkup<'_> {
     }
 }
 
-fn mend(
-    config: &Config,
-    store: &FileStore,
-    names: &BTreeSet<DestName>,
-    wait_s: u64,
-) -> anyhow::Result<()> {
+/// What is wrong. The secrets and certificates of the configuration may lie beside it, in the spool.
+fn examine(store: &FileStore, config: Option<&Config>) -> anyhow::Result<Vec<Finding>> {
+    let names = config.map(configured);
+    let mut found = store.examine(&checkup(names.as_ref()))?;
+    let destinations = config
+        .iter()
+        .flat_map(|config| config.destinations.values());
+    let own: HashSet<PathBuf> = destinations
+        .flat_map(Destination::files)
+        .map(RealDisk::real)
+        .collect();
+    found.retain(|finding| {
+        let path = RealDisk::real(&store.root().join(&finding.path));
+        finding.kind != FindingKind::Foreign || !own.contains(&path)
+    });
+    Ok(found)
+}
+
+fn mend(config: &Config, store: &FileStore, wait_s: u64) -> anyhow::Result<()> {
+    let names = configured(config);
     let mut owned = own(config, store, wait_s)?;
-    owned.session.mend(&checkup(Some(names)))?;
+    owned.session.mend(&checkup(Some(&names)))?;
     // Claims that lay where no tick looks.
     owned.recover(config, store)?;
     Ok(owned.session.close(owned.now, None)?)

@@ -220,6 +220,8 @@ struct Done {
     /// With why.
     missing: Vec<(String, String)>,
     unread: Vec<(RequestId, String)>,
+    /// How many of these are decided on, and done as soon as they can be.
+    later: usize,
     new_ids: Vec<(RequestId, RequestId)>,
     /// Destinations of items that were released.
     released_to: BTreeSet<String>,
@@ -391,10 +393,9 @@ fn perform(
             let aside = met.set_aside.iter().find(|file| file.from == found.place);
             let left = met.foreign.iter().find(|text| text.contains(&found.place));
             let why = match (aside, left) {
-                (Some(file), _) => format!(
-                    "it cannot be read ({}) and was set aside as corrupt/{}",
-                    file.why, file.name
-                ),
+                (Some(file), _) => {
+                    format!("it was set aside as corrupt/{}: {}", file.name, file.why)
+                }
                 (None, Some(text)) => text.clone(),
                 (None, None) => "it has moved meanwhile; ask again".to_owned(),
             };
@@ -432,7 +433,9 @@ fn not_done_yet(session: &dyn Session, from: &HashMap<RequestId, String>, done: 
         });
         (id, why)
     });
+    let before = done.unread.len();
     done.unread.extend(told);
+    done.later = done.unread.len() - before;
 }
 
 fn event(order: Order, to: State, by: &str, note: Option<&str>, now: UnixMs) -> Event {
@@ -562,11 +565,24 @@ fn report(context: &Context, targets: &Targets, order: Order, done: &Done) -> an
         };
         return Err(CliError::NoInput(why).into());
     }
-    match done.refused.len() + done.missing.len() + done.unread.len() {
-        0 => Ok(()),
-        1 => Err(CliError::Partly("1 item was left as it is".to_owned()).into()),
-        n => Err(CliError::Partly(format!("{n} items were left as they are")).into()),
+    let later = match done.later {
+        0 => None,
+        1 => Some("1 item is decided on, and moved as soon as it can be".to_owned()),
+        n => Some(format!(
+            "{n} items are decided on, and moved as soon as they can be"
+        )),
+    };
+    let left = done.refused.len() + done.missing.len() + done.unread.len() - done.later;
+    let left = match left {
+        0 => None,
+        1 => Some("1 item was left as it is".to_owned()),
+        n => Some(format!("{n} items were left as they are")),
+    };
+    let all: Vec<String> = left.into_iter().chain(later).collect();
+    if all.is_empty() {
+        return Ok(());
     }
+    Err(CliError::Partly(all.join("; ")).into())
 }
 
 fn hold_destination(context: &Context, targets: &Targets) -> anyhow::Result<()> {

@@ -23,7 +23,7 @@ mod sections;
 mod units;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::model::ids::DestName;
 use crate::model::key::KeySpec;
@@ -226,6 +226,20 @@ pub enum Auth {
     },
 }
 
+impl Auth {
+    /// Where its secret is found.
+    #[must_use]
+    pub fn secret(&self) -> &SecretRef {
+        match self {
+            Self::Bearer(secret)
+            | Self::Basic {
+                password: secret, ..
+            }
+            | Self::Header { value: secret, .. } => secret,
+        }
+    }
+}
+
 /// Where a secret is found. Its value never enters the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretRef {
@@ -235,6 +249,28 @@ pub enum SecretRef {
     Env(String),
     /// A systemd credential: a file of this name in `$CREDENTIALS_DIRECTORY`.
     Credential(String),
+}
+
+impl Destination {
+    /// The files that its configuration names: of its secret and its certificates.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let secret = self.auth.as_ref().and_then(|auth| match auth.secret() {
+            SecretRef::File(path) => Some(path),
+            SecretRef::Env(_) | SecretRef::Credential(_) => None,
+        });
+        let Tls {
+            ca_file,
+            client_cert,
+            client_key,
+        } = &self.tls;
+        let all = [
+            secret,
+            ca_file.as_ref(),
+            client_cert.as_ref(),
+            client_key.as_ref(),
+        ];
+        all.into_iter().flatten().map(PathBuf::as_path)
+    }
 }
 
 /// TLS settings.

@@ -264,13 +264,13 @@ impl Tick<'_, '_> {
 
 pub(super) fn secret_fingerprint(destination: &Destination) -> Option<String> {
     let auth = destination.auth.as_ref()?;
-    secret::fingerprint(secret::reference(auth))
+    secret::fingerprint(auth.secret())
 }
 
 /// A secret that cannot be read concerns the destination, not the item whose turn it is.
 pub(super) fn check_secret(destination: &Destination) -> Result<(), secret::SecretError> {
     match &destination.auth {
-        Some(auth) => secret::read(secret::reference(auth)).map(drop),
+        Some(auth) => secret::read(auth.secret()).map(drop),
         None => Ok(()),
     }
 }

@@ -234,6 +234,7 @@ impl Tick<'_, '_> {
         }
         let met = self.session.met();
         self.report.corrupt = met.set_aside.len() as u64;
+        self.report.foreign = met.foreign.len() as u64;
         self.report.warnings.extend(met.warnings());
         self.report
             .warnings

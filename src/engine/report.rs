@@ -54,6 +54,10 @@ pub struct Report {
     pub failed: u64,
     /// Files set aside as unreadable.
     pub corrupt: u64,
+    /// Files and directories that could not be used, moved or read, or belong to nobody, and were left
+    /// as they are.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub foreign: u64,
     /// Due items that were not attempted; of a long list, at least so many.
     pub left: u64,
     /// Settled items past retention that were deleted, tombstones kept.
@@ -127,6 +131,11 @@ impl Untold {
 /// How many notices that went wrong are named.
 const UNTOLD_NAMED_MAX: usize = 10;
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Report {
     pub(super) fn begin(now: UnixMs) -> Self {
         Self {
@@ -143,6 +152,7 @@ impl Report {
             held: 0,
             failed: 0,
             corrupt: 0,
+            foreign: 0,
             left: 0,
             pruned: 0,
             stopped_by: StoppedBy::Done,

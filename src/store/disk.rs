@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::model::time::UnixMs;
@@ -58,6 +59,14 @@ pub struct Room {
     /// How large the file system is, in bytes.
     pub bytes_total: u64,
 }
+
+/// Since when a sync of everything tells of what could not be written.
+///
+/// Linux tells of a failed write-back once to each description of a file that was open before (see
+/// fsync(2)). One that is opened for the sync alone hears nothing of what another program's sync has
+/// been told of meanwhile, and takes it for written.
+#[derive(Debug, Default)]
+pub struct Since(Option<OwnedFd>);
 
 /// An open, growing file: the journal.
 pub trait Log {
@@ -263,12 +272,21 @@ pub trait Disk {
     /// The system's error.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes everything on the file system of `path` durable.
+    /// What a later [`Disk::sync_all`] of the same path has to tell of begins here.
     ///
     /// # Errors
     ///
     /// The system's error.
-    fn sync_all(&self, path: &Path) -> io::Result<()>;
+    fn begin(&self, _path: &Path) -> io::Result<Since> {
+        Ok(Since::default())
+    }
+
+    /// Makes everything on the file system of `path` durable.
+    ///
+    /// # Errors
+    ///
+    /// The system's error, also of what failed to be written since `since`.
+    fn sync_all(&self, path: &Path, since: &Since) -> io::Result<()>;
 
     /// What is at a path.
     ///

@@ -390,7 +390,7 @@ impl Around {
         let mut redactor = self.proxy_passwords.clone();
         for auth in &self.auths {
             // A secret that cannot be read is not one that could be known.
-            if let Ok(secret) = secret::read(secret::reference(auth)) {
+            if let Ok(secret) = secret::read(auth.secret()) {
                 if let Auth::Basic { user, .. } = auth {
                     redactor.add(&basic(user, secret.expose_secret()));
                 }

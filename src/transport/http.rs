@@ -238,7 +238,7 @@ impl Ready {
         let mut redactor = Redactor::default();
         let mut credential = None;
         if let Some(auth) = &destination.auth {
-            let secret = secret::read(secret::reference(auth)).map_err(|e| failed("", &e))?;
+            let secret = secret::read(auth.secret()).map_err(|e| failed("", &e))?;
             redactor = Redactor::new(auth, secret.expose_secret());
             credential = Some(Credential::new(auth, secret.expose_secret()));
         }

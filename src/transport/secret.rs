@@ -46,18 +46,6 @@ pub enum SecretError {
     },
 }
 
-/// The secret that an authentication needs.
-#[must_use]
-pub fn reference(auth: &Auth) -> &SecretRef {
-    match auth {
-        Auth::Bearer(secret)
-        | Auth::Basic {
-            password: secret, ..
-        }
-        | Auth::Header { value: secret, .. } => secret,
-    }
-}
-
 /// Reads a secret, less one newline at its end.
 ///
 /// # Errors

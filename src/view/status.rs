@@ -80,6 +80,15 @@ impl Status {
         UnixMs::parse(text).ok()
     }
 
+    /// How many files and directories the last tick left as they were, because it could not use them
+    /// or they are none of the spool's.
+    #[must_use]
+    pub fn left_by_tick(&self) -> u64 {
+        let last = self.last_tick.as_ref();
+        let count = last.and_then(|line| line.get("foreign")?.as_u64());
+        count.unwrap_or(0)
+    }
+
     /// Whether the last tick stopped for want of room on the disk.
     #[must_use]
     pub fn stopped_for_room(&self) -> bool {

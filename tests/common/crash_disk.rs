@@ -31,7 +31,7 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 use tickpost::model::time::UnixMs;
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, Room};
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, Room, Since};
 
 /// Where [`CrashDisk::lay_out`] makes a spool.
 pub(crate) const ROOT: &str = "/spool";
@@ -286,7 +286,7 @@ impl CrashDisk {
         });
         self.create(&path("spool.json"), text.to_string().as_bytes(), None)
             .unwrap();
-        self.sync_all(Path::new(ROOT)).unwrap();
+        self.sync_all(Path::new(ROOT), &Since::default()).unwrap();
     }
 
     /// From now on so much more fits; nothing bounds it with [`u64::MAX`].
@@ -1257,7 +1257,7 @@ impl Disk for CrashDisk {
         self.sync_inode("sync_dir", path, None)
     }
 
-    fn sync_all(&self, path: &Path) -> io::Result<()> {
+    fn sync_all(&self, path: &Path, _: &Since) -> io::Result<()> {
         let allowed = self.before("sync_all", path);
         let mut inside = self.inside.borrow_mut();
         inside.look_up(path)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use tickpost::model::time::UnixMs;
-use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room};
+use tickpost::store::disk::{Disk, Kind, Lock, Log, Meta, RealDisk, Room, Since};
 
 /// The real disk without its syncs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,7 +96,7 @@ impl Disk for QuickDisk {
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
-    fn sync_all(&self, _: &Path) -> io::Result<()> {
+    fn sync_all(&self, _: &Path, _: &Since) -> io::Result<()> {
         Ok(())
     }
     fn stat(&self, path: &Path) -> io::Result<Meta> {
@@ -124,6 +124,11 @@ pub(crate) trait Gate: Clone {
     /// Called with both paths of a move, after [`Gate::write`].
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
         Ok(())
+    }
+
+    /// What the disk says of a file that was read.
+    fn meta(&self, meta: Meta) -> Meta {
+        meta
     }
 
     /// An append that fails has appended half.
@@ -176,7 +181,8 @@ impl<G: Gate + 'static> Disk for Gated<G> {
     }
     fn read_with_meta(&self, path: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, Meta)> {
         self.0.read("read_with_meta", path)?;
-        QuickDisk.read_with_meta(path, bytes_max)
+        let (bytes, meta) = QuickDisk.read_with_meta(path, bytes_max)?;
+        Ok((bytes, self.0.meta(meta)))
     }
     fn open(&self, path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
         self.0.read("open", path)?;
@@ -249,7 +255,11 @@ impl<G: Gate + 'static> Disk for Gated<G> {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.0.write("sync_dir", path)
     }
-    fn sync_all(&self, path: &Path) -> io::Result<()> {
+    fn begin(&self, path: &Path) -> io::Result<Since> {
+        self.0.read("begin", path)?;
+        QuickDisk.begin(path)
+    }
+    fn sync_all(&self, path: &Path, _: &Since) -> io::Result<()> {
         self.0.write("sync_all", path)
     }
     fn room(&self, path: &Path) -> io::Result<Room> {

@@ -133,7 +133,7 @@ fn a_record_does_not_lead_through_a_link() {
     for record in [claim, move_of(&from, &format!("held/linked/{name}"), None)] {
         write(&bench, line(&record));
         read_all(&bench);
-        bench.run(&["tick"]).code(78).says("pending/linked");
+        bench.run(&["tick"]).ok().says("pending/linked");
         assert!(away.join(&name).exists());
         assert_eq!(fs::read_dir(&away).unwrap().count(), 1);
     }

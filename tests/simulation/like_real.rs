@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tickpost::model::time::UnixMs;
-use tickpost::store::disk::{Disk, Kind, RealDisk};
+use tickpost::store::disk::{Disk, Kind, RealDisk, Since};
 
 use crate::crash_disk::{CrashDisk, NoWatch, Profile, Rng};
 
@@ -80,7 +80,7 @@ fn operate(disk: &dyn Disk, root: &Path, rng: &mut Rng) -> String {
             "{} {} {}",
             shown(disk.sync_dir(&one)),
             shown(disk.sync_file(&one)),
-            shown(disk.sync_all(root))
+            shown(disk.sync_all(root, &Since::default()))
         ),
         20 => {
             let mut seen = 0;

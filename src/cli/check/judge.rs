@@ -123,6 +123,8 @@ pub(super) struct Values {
     pub(super) unreadable: Vec<String>,
     /// What lies among the items and has no item's name.
     pub(super) foreign: Vec<String>,
+    /// How much the last tick left as it was.
+    pub(super) left_by_tick: u64,
     /// The last tick stopped for want of room.
     pub(super) stopped_for_room: bool,
     /// Why no tick can run.
@@ -263,6 +265,17 @@ fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static
             format!(
                 "{n} among the items without an item's name, perhaps renamed: {}; `tickpost doctor` says what to do",
                 some(&values.foreign)
+            ),
+        );
+    }
+    // What else there is, these do not name.
+    if values.left_by_tick > 0 && values.unreadable.is_empty() && values.foreign.is_empty() {
+        note(
+            Level::Warning,
+            "out_of_reach",
+            format!(
+                "the last tick left {} as they are, which it could not move, write to or use, or which are none of the spool's: `tickpost tick` says which, and why",
+                values.left_by_tick
             ),
         );
     }

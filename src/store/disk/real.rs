@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::{Disk, Kind, Lock, Log, Meta, Room};
+use super::{Disk, Kind, Lock, Log, Meta, Room, Since};
 use crate::model::time::UnixMs;
 
 /// The operating system's file system.
@@ -357,8 +357,16 @@ impl Disk for RealDisk {
         File::open(path)?.sync_all()
     }
 
-    fn sync_all(&self, path: &Path) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(File::open(path)?)?)
+    fn begin(&self, path: &Path) -> io::Result<Since> {
+        Ok(Since(Some(File::open(path)?.into())))
+    }
+
+    fn sync_all(&self, path: &Path, since: &Since) -> io::Result<()> {
+        match &since.0 {
+            Some(open) => rustix::fs::syncfs(open)?,
+            None => rustix::fs::syncfs(File::open(path)?)?,
+        }
+        Ok(())
     }
 
     fn stat(&self, path: &Path) -> io::Result<Meta> {

@@ -17,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::super::disk::Since;
 use super::super::{Answer, Limits, NewBodyAt, Offer, Refusal, Store as _, StoreError};
 use super::census::Where;
 use super::journal::io_error;
@@ -58,6 +59,8 @@ struct Member {
 struct Group {
     members: Vec<Member>,
     names: usize,
+    /// From before its first write on.
+    since: Since,
 }
 
 /// Accepts, group by group, into `answers`. With `wait`, somebody else's acceptance under one of
@@ -70,8 +73,12 @@ pub(super) fn accept_all(
     answers: &mut Vec<Answer>,
 ) -> Result<(), StoreError> {
     *answers = vec![Answer::Open; offers.len()];
-    let mut waiting: VecDeque<(usize, Offer)> = offers.into_iter().enumerate().collect();
     let mut group = Group::default();
+    if offers.len() > SINGLY_MAX {
+        let since = store.disk.begin(&store.root);
+        group.since = since.map_err(|source| io_error("open", &store.root, source))?;
+    }
+    let mut waiting: VecDeque<(usize, Offer)> = offers.into_iter().enumerate().collect();
     let mut waited = Duration::ZERO;
     while let Some((index, offer)) = waiting.pop_front() {
         if group.is_full() {
@@ -176,7 +183,8 @@ impl Group {
         limits: &Limits,
         answers: &mut [Answer],
     ) -> Result<(), StoreError> {
-        let members = std::mem::take(self).members;
+        self.names = 0;
+        let members = std::mem::take(&mut self.members);
         if members.is_empty() {
             return Ok(());
         }
@@ -229,7 +237,7 @@ impl Group {
                 placing.push(write(store, member, singly)?);
                 Ok(())
             })
-            .and_then(|()| sync_contents(store, &placing, singly));
+            .and_then(|()| sync_contents(store, &placing, singly, &self.since));
         if let Err(error) = written {
             // Nothing of this is accepted, and on a full disk it is in the way.
             for placing in &placing {
@@ -513,11 +521,16 @@ fn write(store: &FileStore, member: Member, singly: bool) -> Result<Placing, Sto
 
 /// Makes everything durable that must be before the first item is: what was reserved, and
 /// what was written.
-fn sync_contents(store: &FileStore, placing: &[Placing], singly: bool) -> Result<(), StoreError> {
+fn sync_contents(
+    store: &FileStore,
+    placing: &[Placing],
+    singly: bool,
+    since: &Since,
+) -> Result<(), StoreError> {
     if !singly {
         return store
             .disk
-            .sync_all(&store.root)
+            .sync_all(&store.root, since)
             .map_err(|source| io_error("sync", &store.root, source));
     }
     let mut dirs = BTreeSet::new();

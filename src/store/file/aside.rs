@@ -163,14 +163,18 @@ pub(super) fn set_aside(
     let written = store.with_dir("corrupt", || {
         let written = store
             .disk
-            .create(&path, format!("{note}\n").as_bytes(), None);
+            .write_new(&path, format!("{note}\n").as_bytes(), None);
         match written {
             // Of this very move, begun before a crash; or of a file that a person has removed since.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            other => other
-                .map(|()| true)
-                .map_err(|source| io_error("write", &path, source)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            other => other.map_err(|source| io_error("write", &path, source))?,
         }
+        // Told apart from a file that cannot be written: a sync that failed ends the session.
+        store
+            .disk
+            .sync_file(&path)
+            .map(|()| true)
+            .map_err(|source| io_error("sync", &path, source))
     })?;
     if !written {
         store.write_whole(&format!("{to}.why.json"), format!("{note}\n").as_bytes())?;

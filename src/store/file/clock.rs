@@ -12,7 +12,7 @@ use super::super::StoreError;
 use super::super::disk::Meta;
 use super::FileStore;
 use super::journal::io_error;
-use super::replay::is_of_the_disk;
+use super::stuck::is_of_the_disk;
 use crate::model::time::{STEP_BACK_MS, UnixMs};
 
 /// Where it is.

@@ -639,7 +639,7 @@ impl Store for FileStore {
             Ok(None) => Ok(Memory::default()),
             // Something else stands there.
             Err(StoreError::Io { source, .. })
-                if !replay::is_of_the_disk(&source)
+                if !stuck::is_of_the_disk(&source)
                     && source.kind() != io::ErrorKind::PermissionDenied =>
             {
                 Ok(Memory::damaged())

@@ -33,9 +33,20 @@ pub(super) struct Replayed {
     pub(super) foreign: Vec<(String, String)>,
     /// What cannot be done now.
     pub(super) stuck: Stuck,
+    /// Links in the place of directories that something is moved out of.
+    links: BTreeSet<String>,
 }
 
 impl Replayed {
+    /// Refuses a move out of a directory that is a link: it would begin outside the spool.
+    fn reach(&self, store: &FileStore, from: &str) -> Result<(), StoreError> {
+        let link = self.links.iter().find(|link| is_below(from, link));
+        link.map_or(Ok(()), |link| {
+            let error = io::ErrorKind::NotADirectory.into();
+            Err(io_error("move anything out of", &store.path(link), error))
+        })
+    }
+
     /// Takes up what a move has come to. `None` if it cannot be done now.
     fn come_to<T>(
         &mut self,
@@ -64,7 +75,9 @@ impl Replayed {
         if self.stuck.holds_path(&step.from) {
             return Ok(None);
         }
-        let done = apply(store, step, None, of_item, &mut self.displaced);
+        let done = self
+            .reach(store, &step.from)
+            .and_then(|()| apply(store, step, None, of_item, &mut self.displaced));
         match done {
             // Take-in looks at the drop again, and tells of it: it may be another one by then.
             Err(error) if step.is_of_drop() => stuck::of_one_file(error).map(|_| Some(false)),
@@ -103,7 +116,7 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
         }
         None => true,
     });
-    look_at_dirs(store, &records)?;
+    replayed.links = links(store, &records)?;
     let later = later(&records);
     for record in records {
         match record {
@@ -116,7 +129,9 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                     replayed.claimed_at.insert(from.id, at);
                     if !replayed.stuck.holds(from.id) {
                         let to = from.claimed(item.n).path();
-                        let moved = move_file(store, &item.from, &to, &mut replayed.displaced);
+                        let moved = replayed.reach(store, &item.from).and_then(|()| {
+                            move_file(store, &item.from, &to, &mut replayed.displaced)
+                        });
                         if replayed.come_to(&item.from, moved)?.is_some() {
                             continue;
                         }
@@ -183,9 +198,19 @@ fn stray_path(record: &Record) -> Option<String> {
     }
 }
 
-/// Checks that no link stands in the place of a directory that a record moves something out of:
-/// the move would begin outside the spool. What stands in the way of its end is set aside.
-fn look_at_dirs(store: &FileStore, records: &[Record]) -> Result<(), StoreError> {
+/// Whether a path lies in a directory.
+fn is_below(path: &str, dir: &str) -> bool {
+    let rest = path.strip_prefix(dir);
+    rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The links that stand in the place of directories which records move something out of. What
+/// stands in the way of a move's end is set aside.
+///
+/// # Errors
+///
+/// [`StoreError::NotDirectory`] if it is one of the spool's own.
+fn links(store: &FileStore, records: &[Record]) -> Result<BTreeSet<String>, StoreError> {
     let mut dirs = BTreeSet::new();
     let mut note = |path: &str| {
         dirs.extend(path.match_indices('/').map(|(at, _)| path[..at].to_owned()));
@@ -201,11 +226,12 @@ fn look_at_dirs(store: &FileStore, records: &[Record]) -> Result<(), StoreError>
         let meta = store.disk.stat(&store.path(dir));
         meta.is_ok_and(|meta| meta.kind == Kind::Other)
     };
-    match dirs.iter().find(|dir| is_link(dir)) {
+    dirs.retain(is_link);
+    match dirs.iter().find(|dir| !dir.contains('/')) {
         Some(dir) => Err(StoreError::NotDirectory {
             path: store.path(dir),
         }),
-        None => Ok(()),
+        None => Ok(dirs),
     }
 }
 
@@ -355,7 +381,8 @@ pub(super) fn first_lines(bytes: &[u8], count: usize) -> u64 {
     lines.map(|line| line.len() as u64).sum()
 }
 
-/// Renames, making the target's directory if need be. Done already, or moved on: fine.
+/// Renames, making the target's directory if need be. Done already, or moved on: fine. False if
+/// nothing is there to be moved.
 ///
 /// Another file that stands at the target is set aside: only the journal knows which of two
 /// files of one id is the one that was sent, and it names the one that moves. It becomes one of the
@@ -365,20 +392,20 @@ pub(super) fn move_file(
     from: &str,
     to: &str,
     displaced: &mut Vec<SetAside>,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     if from == to {
-        return Ok(());
+        return Ok(true);
     }
     let (source, target) = (store.path(from), store.path(to));
     // Looked at first: a rename would follow a link, and leave the spool by it.
     displaced.extend(clear_way(store, to)?);
     let error = match store.disk.rename(&source, &target) {
-        Ok(()) => return Ok(()),
+        Ok(()) => return Ok(true),
         Err(error) => error,
     };
     if error.kind() == io::ErrorKind::NotFound {
         if !is_there(store, from)? {
-            return Ok(());
+            return Ok(false);
         }
         if let Some((dir, _)) = to.rsplit_once('/') {
             store.make_dirs(dir)?;
@@ -387,7 +414,7 @@ pub(super) fn move_file(
         if is_same_file(store, from, to) {
             // A power loss left one file under two names; renaming would do nothing.
             remove(store, &source)?;
-            return Ok(());
+            return Ok(true);
         }
         let name = free_name(store, to, &HashSet::new());
         let why = format!("another file of this item, from {from}, was moved here");
@@ -403,6 +430,7 @@ pub(super) fn move_file(
     store
         .disk
         .rename(&source, &target)
+        .map(|()| true)
         .map_err(|source| io_error("rename", &target, source))
 }
 
@@ -458,21 +486,4 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
-}
-
-/// An error that says something of the disk, not of the one file.
-pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let of_the_disk = [
-        Errno::IO,
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::ROFS,
-        Errno::NOMEM,
-        Errno::NFILE,
-        Errno::MFILE,
-    ];
-    of_the_disk
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::super::audit::Audit;
 use super::super::checkup::Checkup;
-use super::super::disk::{Kind, Lock, Room};
+use super::super::disk::{Kind, Lock, Room, Since};
 use super::super::{
     Claimed, Decision, Dropped, Found, Intake, Interrupted, Limits, Memory, Met, Owner, Pruned,
     Session, SetAside, StoreError, TakenIn, Want,
@@ -58,6 +58,8 @@ struct Recorded {
 
 pub(super) struct FileSession<'a> {
     store: &'a FileStore,
+    /// From its first write on.
+    since: Since,
     lock: Option<Box<dyn Lock>>,
     /// The room that there was when there was too little of it.
     tight: Option<Room>,
@@ -67,8 +69,8 @@ pub(super) struct FileSession<'a> {
     journal: Option<Journal>,
     last_segment: u64,
     recorded: Vec<Recorded>,
-    /// The places that `recorded` leaves.
-    leaving: HashSet<String>,
+    /// The items that `recorded` moves.
+    moving: HashSet<RequestId>,
     in_hand: BTreeMap<u64, InHand>,
     next_handle: u64,
     windows: BTreeMap<DestName, Window>,
@@ -86,6 +88,8 @@ pub(super) struct FileSession<'a> {
     claims_failed: HashMap<String, usize>,
     /// A claim is told of by the journal alone.
     keeps_claims: bool,
+    /// What was pruned, once it was asked for often.
+    pruned: twin::Pruned,
     /// Items that lay claimed when they were looked for, and are not in hand.
     claimed_left: HashSet<RequestId>,
     /// The minutes and days of states' directories, where they were looked for.
@@ -121,10 +125,13 @@ impl<'a> FileSession<'a> {
         tight: Option<Room>,
         of_copy: bool,
     ) -> Result<Self, StoreError> {
+        let since = store.disk.begin(&store.root);
+        let since = since.map_err(|source| io_error("open", &store.root, source))?;
         let replayed = replay::replay(store)?;
         let (clock, was_set_back) = ClockFile::read(store, owner.now, replayed.latest, of_copy)?;
         let mut session = Self {
             store,
+            since,
             lock: None,
             tight,
             now: owner.now,
@@ -133,7 +140,7 @@ impl<'a> FileSession<'a> {
             journal: None,
             last_segment: replayed.last_segment,
             recorded: Vec::new(),
-            leaving: HashSet::new(),
+            moving: HashSet::new(),
             in_hand: BTreeMap::new(),
             next_handle: 0,
             windows: BTreeMap::new(),
@@ -146,6 +153,7 @@ impl<'a> FileSession<'a> {
             boxes: HashMap::new(),
             claims_failed: HashMap::new(),
             keeps_claims: false,
+            pruned: twin::Pruned::default(),
             claimed_left: HashSet::new(),
             slots: HashMap::new(),
             unusable: HashSet::new(),
@@ -282,7 +290,12 @@ impl<'a> FileSession<'a> {
         }
         self.journal()?
             .append(&Record::Move(Box::new(step.clone())))?;
-        self.leaving.insert(step.from.clone());
+        if let Some(from) = Place::parse(&step.from) {
+            self.moving.insert(from.id);
+            if matches!(from.slot, Slot::Claimed(_)) {
+                self.claimed_left.remove(&from.id);
+            }
+        }
         self.recorded.push(Recorded { step, bytes_good });
         Ok(())
     }
@@ -306,10 +319,16 @@ impl<'a> FileSession<'a> {
         if let Some(journal) = &mut self.journal {
             journal.sync()?;
         }
-        self.leaving.clear();
+        self.moving.clear();
         let mut displaced = Vec::new();
+        let mut noted = String::new();
         for recorded in std::mem::take(&mut self.recorded) {
             let Recorded { step, bytes_good } = &recorded;
+            let (dir, _) = step.to.rsplit_once('/').unwrap_or_default();
+            if noted != dir {
+                dir.clone_into(&mut noted);
+                self.note_slot(&step.to);
+            }
             if self.stuck.holds_path(&step.from) {
                 self.stuck.keep(step);
                 continue;
@@ -446,7 +465,7 @@ impl<'a> FileSession<'a> {
     fn sync_all(&self) -> Result<(), StoreError> {
         self.store
             .disk
-            .sync_all(&self.store.root)
+            .sync_all(&self.store.root, &self.since)
             .map_err(|source| io_error("sync", &self.store.root, source))
     }
 
@@ -515,12 +534,12 @@ impl<'a> FileSession<'a> {
         self.get_with_birth(place).map(|(got, _)| got)
     }
 
-    /// As [`Self::get`], with when the file was made.
+    /// As [`Self::get`], with when the file was made, or came to its place.
     fn get_with_birth(&mut self, place: &Place) -> Result<(Got, Option<UnixMs>), StoreError> {
         let relative = place.path();
-        if self.leaving.contains(&relative) {
+        if self.moving.contains(&place.id) {
             // The file is as it was before what is recorded of it; deciding on that would lose
-            // one of two events.
+            // one of two events. Of another file of the item it decides too.
             self.flush()?;
         }
         let path = self.store.path(&relative);
@@ -557,7 +576,17 @@ impl<'a> FileSession<'a> {
         match checked {
             Ok(parsed) => {
                 let got = Got::Item(Box::new(parsed.item), parsed.bytes_good as u64);
-                Ok((got, meta.born))
+                // What was accepted stays where it is until it is looked at: a file that came there
+                // later, or was touched, may be one that somebody has moved back.
+                let is_fresh = (place.state, place.slot) == (State::Pending, Slot::Root);
+                let since = |born: UnixMs| {
+                    if is_fresh {
+                        born.max(meta.changed)
+                    } else {
+                        born
+                    }
+                };
+                Ok((got, meta.born.map(since)))
             }
             Err(Damage::Newer(found)) => {
                 self.foreign(&relative, &format!("{}", Damage::Newer(found)));
@@ -845,7 +874,7 @@ impl Session for FileSession<'_> {
                 // It is being sent or was interrupted, which its events do not say yet.
                 return Ok(false);
             }
-            match session.get(&place)? {
+            match session.get_only(&place)? {
                 Got::Item(item, bytes_good) => {
                     if (place.state, place.slot) == (State::Pending, Slot::Root) {
                         session.sync_fresh(&place)?;
@@ -952,7 +981,7 @@ impl Session for FileSession<'_> {
                     op: "rename",
                     source,
                     ..
-                }) if !replay::is_of_the_disk(&source) => {
+                }) if !stuck::is_of_the_disk(&source) => {
                     let why = format!("cannot replace it: {source}; it was left as it is");
                     session.foreign(&relative, &why);
                     Ok(())

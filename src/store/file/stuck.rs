@@ -10,7 +10,6 @@ use std::io;
 use super::super::StoreError;
 use super::journal::{ClaimRecord, MoveRecord, Record};
 use super::layout::Place;
-use super::replay::is_of_the_disk;
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
 
@@ -152,4 +151,21 @@ pub(super) fn of_one_file(error: StoreError) -> Result<String, StoreError> {
 pub(super) fn is_of_one_file(error: &io::Error) -> bool {
     let is_bad_sector = error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     is_bad_sector || !is_of_the_disk(error)
+}
+
+/// An error that says something of the disk, not of the one file.
+pub(super) fn is_of_the_disk(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let of_the_disk = [
+        Errno::IO,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::ROFS,
+        Errno::NOMEM,
+        Errno::NFILE,
+        Errno::MFILE,
+    ];
+    of_the_disk
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -1,5 +1,6 @@
 //! What is due: listing it, and claiming a group of it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::super::{Claimed, Decision, StoreError, Want};
@@ -11,7 +12,7 @@ use super::super::window::Window;
 use super::{FileSession, Got, InHand};
 use crate::model::envelope::BODIES;
 use crate::model::event::{Event, EventKind};
-use crate::model::ids::DestName;
+use crate::model::ids::{DestName, RequestId};
 use crate::model::item::Item;
 use crate::model::notice::Notice;
 use crate::model::outcome::OutcomeKind;
@@ -125,6 +126,8 @@ impl FileSession<'_> {
             return Ok(Vec::new());
         }
         let mut group: Vec<(Place, Box<Item>, u64)> = Vec::new();
+        let in_hand = self.in_hand.values().map(|hand| hand.claimed.id);
+        let mut claimed: HashSet<RequestId> = in_hand.collect();
         let mut group_bytes = 0;
         for want in wants {
             if !self.is_usable(&want.destination) {
@@ -154,9 +157,15 @@ impl FileSession<'_> {
                 }
                 let decision = decide(&item);
                 if matches!(decision, Decision::Claim) && taken < want.items_max {
+                    if claimed.contains(&place.id) {
+                        let why = "another file of this item is being sent; it was left as it is";
+                        self.foreign(&place.path(), why);
+                        continue;
+                    }
                     if !self.is_fit(&place, &item, born)? {
                         continue;
                     }
+                    claimed.insert(place.id);
                     taken += 1;
                     group_bytes += usize::try_from(bytes_good).unwrap_or(usize::MAX);
                     group.push((place, item, bytes_good));
@@ -192,11 +201,7 @@ impl FileSession<'_> {
         let mut claims = Vec::with_capacity(group.len());
         for ((from, item, bytes_good), n) in group.into_iter().zip(numbered) {
             let claimed = from.claimed(n);
-            let (mut displaced, to) = (Vec::new(), claimed.path());
-            let moved = replay::move_file(self.store, &from.path(), &to, &mut displaced);
-            self.displaced(displaced)?;
-            if let Err(error) = moved {
-                self.give_up_claim(from, &claimed, error)?;
+            if !self.move_claimed(&from, &claimed)? {
                 continue;
             }
             let handle = self.next_handle;
@@ -221,19 +226,43 @@ impl FileSession<'_> {
         Ok(claims)
     }
 
+    /// Moves what is claimed by a record. False if the claim was given up.
+    fn move_claimed(&mut self, from: &Place, claimed: &Place) -> Result<bool, StoreError> {
+        let mut displaced = Vec::new();
+        let moved = if self.stuck.holds(from.id) {
+            // What was decided of another file of it, just now, cannot be done.
+            Ok(false)
+        } else {
+            replay::move_file(self.store, &from.path(), &claimed.path(), &mut displaced)
+        };
+        self.displaced(displaced)?;
+        match moved {
+            Ok(true) => return Ok(true),
+            // Or somebody has taken it away.
+            Ok(false) => self.undo_claim(claimed, from)?,
+            Err(error) => self.give_up_claim(from, claimed, error)?,
+        }
+        Ok(false)
+    }
+
     /// Gives up a claim that is recorded, for its file cannot be moved.
     fn give_up_claim(
         &mut self,
-        from: Place,
+        from: &Place,
         claimed: &Place,
         error: StoreError,
     ) -> Result<(), StoreError> {
         let why = stuck::of_one_file(error)?;
         self.foreign(&from.path(), &format!("{why}; it was not sent"));
-        let undone = MoveRecord::plain(claimed, &from, None);
-        self.journal()?.append(&Record::Move(Box::new(undone)))?;
-        *self.claims_failed.entry(from.destination).or_default() += 1;
+        self.undo_claim(claimed, from)?;
+        let destination = from.destination.clone();
+        *self.claims_failed.entry(destination).or_default() += 1;
         Ok(())
+    }
+
+    fn undo_claim(&mut self, claimed: &Place, from: &Place) -> Result<(), StoreError> {
+        let undone = MoveRecord::plain(claimed, from, None);
+        self.journal()?.append(&Record::Move(Box::new(undone)))
     }
 
     /// Whether what is due can go out: with the body that was accepted, which is looked at each time,

@@ -19,7 +19,7 @@ use super::super::super::disk::Kind;
 use super::super::super::{Dropped, Intake, Limits, Store as _, StoreError, TakenIn};
 use super::super::census;
 use super::super::journal::io_error;
-use super::super::replay::is_of_the_disk;
+use super::super::stuck::is_of_the_disk;
 use super::drop_name::{DropFile, stem_of, taking_name};
 use super::taking::{waits, words};
 use super::{FileSession, is_loop};

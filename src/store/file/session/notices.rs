@@ -118,7 +118,7 @@ impl FileSession<'_> {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 return Ok(Taken::ByAnother);
             }
-            Err(source) if replay::is_of_the_disk(&source) => {
+            Err(source) if stuck::is_of_the_disk(&source) => {
                 return Err(io_error("read", &path, source));
             }
             // It is not there, or nobody can tell.
@@ -128,7 +128,7 @@ impl FileSession<'_> {
         let reserved = self.store.path(&keys::own_id_path(id));
         Ok(match self.store.disk.stat(&reserved) {
             Ok(_) => Taken::ByAnother,
-            Err(source) if replay::is_of_the_disk(&source) => {
+            Err(source) if stuck::is_of_the_disk(&source) => {
                 return Err(io_error("look at", &reserved, source));
             }
             Err(_) => Taken::No,

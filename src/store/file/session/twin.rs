@@ -8,12 +8,13 @@ use super::super::super::disk::Kind;
 use super::super::doctor::doubles;
 use super::super::layout::{self, Place, Slot, slot_dir};
 use super::super::reader::is_item;
-use super::super::{stuck, tombstones};
+use super::super::{FileStore, stuck, tombstones};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
 use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
+use crate::model::tombstone::Tombstone;
 
 /// A file is made this long after its item's last event at most, or it is a copy.
 const WRITTEN_WITHIN_MS: u64 = 1000;
@@ -24,6 +25,50 @@ const FRESH_MS: u64 = 10_000;
 
 /// The next attempt of an item that has changed within [`FRESH_MS`] is seldom further away.
 const NEXT_MS: u64 = 15 * MINUTE_MS;
+
+/// Whether a file is younger than what it tells, or nobody knows.
+fn is_copy(item: &Item, born: Option<UnixMs>) -> bool {
+    let written_at = item.standing().updated_at;
+    born.is_none_or(|born| born > written_at.plus(WRITTEN_WITHIN_MS))
+}
+
+/// How many items are looked for in the logs of what was pruned, before their ids are kept.
+const LOOKS_MAX: u32 = 16;
+
+/// What was pruned.
+#[derive(Debug, Default)]
+pub(super) struct Pruned {
+    looks: u32,
+    /// The half of each id that is drawn.
+    ids: Option<HashSet<u64>>,
+}
+
+impl Pruned {
+    /// The tombstone of an item. Of many items that were put back together each would read every
+    /// log again.
+    fn find(&mut self, store: &FileStore, id: RequestId) -> Result<Option<Tombstone>, StoreError> {
+        let half = |id: RequestId| id.0.as_u64_pair().1;
+        self.looks += 1;
+        if self.looks > LOOKS_MAX && self.ids.is_none() {
+            let mut ids = HashSet::new();
+            for day in tombstones::days(store)? {
+                let mut log = tombstones::LogReader::new(day);
+                while let Some(part) = log.next(store, |_| true)? {
+                    ids.extend(part.iter().map(|tombstone| half(tombstone.request_id)));
+                }
+            }
+            self.ids = Some(ids);
+        }
+        if self
+            .ids
+            .as_ref()
+            .is_some_and(|ids| !ids.contains(&half(id)))
+        {
+            return Ok(None);
+        }
+        Ok(tombstones::find(store, &id.to_string(), 1)?.pop())
+    }
+}
 
 impl FileSession<'_> {
     /// Whether another file of an item keeps this one from being sent: because it knows more, and
@@ -60,9 +105,8 @@ impl FileSession<'_> {
         item: &Item,
         born: Option<UnixMs>,
     ) -> Result<bool, StoreError> {
-        let written_at = item.standing().updated_at;
-        let is_copy = born.is_none_or(|born| born > written_at.plus(WRITTEN_WITHIN_MS));
-        if !is_copy && self.now.since(written_at) > FRESH_MS {
+        let is_copy = is_copy(item, born);
+        if !is_copy && self.now.since(item.standing().updated_at) > FRESH_MS {
             return Ok(false);
         }
         if is_copy && self.is_told_elsewhere(place, item, born)? {
@@ -107,14 +151,17 @@ impl FileSession<'_> {
     ) -> Result<bool, StoreError> {
         let id = item.envelope.request_id;
         self.slots_of(State::Unknown, &place.destination)?;
-        if self.claimed_left.contains(&id) || self.in_hand.values().any(|h| h.claimed.id == id) {
+        // One that is claimed itself is no other file.
+        let is_claimed = matches!(place.slot, Slot::Claimed(_));
+        let in_hand = self.in_hand.values().any(|hand| hand.claimed.id == id);
+        if in_hand || (!is_claimed && self.claimed_left.contains(&id)) {
             let why = "another file of this item is claimed; it was left as it is";
             self.foreign(&place.path(), why);
             return Ok(true);
         }
         // Where nobody can tell whether it is a copy, that would cost every item a look.
         let pruned = if born.is_some() {
-            tombstones::find(self.store, &id.to_string(), 1)?.pop()
+            self.pruned.find(self.store, id)?
         } else {
             None
         };
@@ -126,8 +173,42 @@ impl FileSession<'_> {
         Ok(false)
     }
 
-    /// The directories of a state and destination, listed once a session: what they get from it is
-    /// no other file. No link is among them.
+    /// Reads an item of which something is about to be decided, as [`FileSession::get`] does, unless
+    /// another file of it keeps it from that: an event would make a copy look like what was written
+    /// then. Only what looks like a copy by now costs a look.
+    pub(super) fn get_only(&mut self, place: &Place) -> Result<Got, StoreError> {
+        let (got, born) = self.get_with_birth(place)?;
+        if let (Got::Item(item, _), Some(born)) = (&got, born)
+            && is_copy(item, Some(born))
+            && self.has_twin(place, item, Some(born))?
+        {
+            return Ok(Got::Nothing);
+        }
+        Ok(got)
+    }
+
+    /// Takes note of the directory that something moves to: it may hold the other file of an item
+    /// by then.
+    pub(super) fn note_slot(&mut self, to: &str) {
+        let Some(to) = Place::parse(to) else {
+            return;
+        };
+        let is_directory = match to.slot {
+            Slot::Minute(_) | Slot::Day(_) | Slot::Parked => true,
+            Slot::Root | Slot::Claimed(_) => false,
+        };
+        let known = self
+            .slots
+            .get_mut(&slot_dir(to.state, &to.destination, Slot::Root));
+        if let (true, Some(slots)) = (is_directory, known)
+            && !slots.contains(&to.slot)
+        {
+            slots.push(to.slot);
+        }
+    }
+
+    /// The directories of a state and destination, listed once a session, and those that it has
+    /// moved something to since. No link is among them.
     fn slots_of(&mut self, state: State, destination: &str) -> Result<Vec<Slot>, StoreError> {
         let dir = slot_dir(state, destination, Slot::Root);
         if let Some(slots) = self.slots.get(&dir) {

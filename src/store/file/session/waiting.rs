@@ -80,7 +80,7 @@ impl FileSession<'_> {
             let Slot::Claimed(n) = place.slot else {
                 continue;
             };
-            let Got::Item(item, bytes_good) = self.get(&place)? else {
+            let Got::Item(item, bytes_good) = self.get_only(&place)? else {
                 continue;
             };
             let standing = item.standing();
@@ -191,7 +191,7 @@ impl FileSession<'_> {
     ) -> Result<u64, StoreError> {
         let mut moved = 0;
         for place in places {
-            if let Got::Item(item, bytes_good) = self.get(place)? {
+            if let Got::Item(item, bytes_good) = self.get_only(place)? {
                 let misplaced = item.standing().state != place.state;
                 if misplaced || due.is_some_and(|now| !item.is_due(now)) {
                     self.refile(place, &item, bytes_good)?;
