@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex};
 use common::{Gate, Gated, MINUTE, NOW, accepted, by_hand, envelope, id, owner, want};
 use rustix::io::Errno;
 use tickpost::model::event::EventKind;
-use tickpost::model::item::Item;
+use tickpost::model::item::{Item, event_line};
 use tickpost::model::state::State;
-use tickpost::store::{Answer, Decision, Found, Limits, Offer, Scope, Store as _};
+use tickpost::store::{Answer, Decision, Found, Interrupted, Limits, Offer, Scope, Store as _};
 use world::{World, to_whom, warned};
 
 /// Minutes before [`NOW`].
@@ -317,6 +317,110 @@ fn a_file_that_was_moved_back_is_looked_at() {
     assert_eq!(to_whom(&world.tick().1), ["a"]);
     world.now = NOW.plus(2 * MINUTE);
     world.plant_moved(&fresh("a", 1), &text);
+    let (_, sent) = world.tick();
+    assert!(!to_whom(&sent).contains(&"a"));
+    assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// Also where it is not sent: what is written to it would make it the younger one.
+#[test]
+fn a_copy_that_comes_due_is_told_before_it_is_held() {
+    let mut world = world();
+    world.post("a", 1);
+    let text = world.text(&fresh("a", 1));
+    assert_eq!(to_whom(&world.tick().1), ["a"]);
+    world.now = NOW.plus(24 * 60 * MINUTE);
+    world.plant_copy(&fresh("a", 1), &text);
+    let store = world.store();
+    let mut session = store.lock(&owner(world.now)).unwrap();
+    let event = by_hand(EventKind::Held, world.now, State::Held, None);
+    let mut hold = |_: &Item| Decision::Settle(Box::new(event.clone()), Vec::new());
+    assert!(
+        session
+            .claim(&want(1), world.now, &mut hold)
+            .unwrap()
+            .is_empty()
+    );
+    session.close(world.now, None).unwrap();
+    assert_eq!(world.names("held"), [""; 0]);
+    assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// A tick that stops puts items back, and what a person releases comes there too: that makes no copy
+/// of them, and what was pruned is not asked.
+#[test]
+fn an_item_that_was_put_back_is_not_taken_for_one_that_was_pruned() {
+    let mut world = world();
+    world.now = NOW.plus(2 * MINUTE);
+    world.post("a", 1);
+    let text = world.text(&fresh("a", 1));
+    fs::remove_file(world.root.join(fresh("a", 1))).unwrap();
+    world.plant_moved(&fresh("a", 1), &text);
+    let at = NOW.to_string();
+    let line = format!(
+        r#"{{"request_id":"{}","destination":"a","state":"failed","enqueued_at":"{at}","settled_at":"{at}","pruned_at":"{at}","attempts":1,"body_sha256":""}}"#,
+        id(1)
+    );
+    world.plant("log/pruned-20261129.jsonl", &format!("{line}\n"));
+    assert_eq!(to_whom(&world.tick().1), ["a"]);
+    assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// As a killed tick leaves one, and a backup another. Both would wait for an attempt, each at its time.
+#[test]
+fn of_two_claimed_files_of_one_item_one_is_sent_again() {
+    let world = world();
+    world.post("a", 1);
+    let text = world.text(&fresh("a", 1));
+    let attempted = common::attempt(1, NOW, State::Pending, None);
+    let line = event_line(&attempted).unwrap();
+    let longer = format!("{text}{}", String::from_utf8(line).unwrap());
+    fs::remove_file(world.root.join(fresh("a", 1))).unwrap();
+    world.plant(&format!("unknown/a/{}.2.jsonl", id(1)), &longer);
+    world.plant_copy(&format!("unknown/a/{}.1.jsonl", id(1)), &text);
+
+    let store = world.store();
+    let mut session = store.lock(&owner(world.now)).unwrap();
+    let mut recover = |interrupted: &Interrupted| {
+        let due = world.now.plus(u64::from(interrupted.n) * MINUTE);
+        let event = common::attempt(interrupted.n, world.now, State::Unknown, Some(due));
+        (event, Vec::new())
+    };
+    assert_eq!(session.recover(&mut recover).unwrap(), 1);
+    session.close(world.now, None).unwrap();
+    let later = world.now.plus(10 * MINUTE);
+    let mut session = store.lock(&owner(later)).unwrap();
+    let claims = session.claim(&want(9), later, &mut |_| Decision::Claim);
+    let attempts: Vec<u32> = claims.unwrap().iter().map(|claimed| claimed.n).collect();
+    assert_eq!(attempts, [3]);
+}
+
+/// A claim's record begins elsewhere, and ends where the link is: it is not set aside under the record
+/// that follows.
+#[test]
+fn what_a_journal_says_of_a_directory_behind_a_link_is_kept_whole() {
+    let world = world();
+    world.post("a", 1);
+    let store = world.store();
+    let mut session = store.lock(&owner(world.now)).unwrap();
+    let claims = session.claim(&want(1), world.now, &mut |_| Decision::Claim);
+    let event = common::attempt(1, world.now, State::Confirmed, None);
+    session
+        .settle(&claims.unwrap()[0], event, Vec::new())
+        .unwrap();
+    world.lose("unknown/a", Errno::NOSPC, true);
+    assert!(session.sync().is_err());
+    drop(session);
+    world.find_again();
+    let (there, elsewhere) = (
+        world.root.join("unknown/a"),
+        world.root.join("../elsewhere"),
+    );
+    fs::rename(&there, &elsewhere).unwrap();
+    symlink(&elsewhere, &there).unwrap();
+    world.tick();
+    fs::remove_file(&there).unwrap();
+    fs::rename(&elsewhere, &there).unwrap();
     let (_, sent) = world.tick();
     assert!(!to_whom(&sent).contains(&"a"));
     assert_eq!(world.state(1), State::Confirmed);

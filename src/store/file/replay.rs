@@ -75,8 +75,15 @@ impl Replayed {
         if self.stuck.holds_path(&step.from) {
             return Ok(None);
         }
+        // What stands in the way of a move's end is set aside, but not what others begin in.
+        let to = if step.why.is_none() {
+            &step.to
+        } else {
+            &step.from
+        };
         let done = self
             .reach(store, &step.from)
+            .and_then(|()| self.reach(store, to))
             .and_then(|()| apply(store, step, None, of_item, &mut self.displaced));
         match done {
             // Take-in looks at the drop again, and tells of it: it may be another one by then.
@@ -129,7 +136,10 @@ pub(super) fn replay(store: &FileStore) -> Result<Replayed, StoreError> {
                     replayed.claimed_at.insert(from.id, at);
                     if !replayed.stuck.holds(from.id) {
                         let to = from.claimed(item.n).path();
-                        let moved = replayed.reach(store, &item.from).and_then(|()| {
+                        let reached = replayed
+                            .reach(store, &item.from)
+                            .and_then(|()| replayed.reach(store, &to));
+                        let moved = reached.and_then(|()| {
                             move_file(store, &item.from, &to, &mut replayed.displaced)
                         });
                         if replayed.come_to(&item.from, moved)?.is_some() {

@@ -37,6 +37,7 @@ use crate::model::notice::{About, Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, UnixMs};
 use crate::model::tombstone::Retention;
+use twin::Doubt;
 
 /// An item in hand: claimed and not settled.
 struct InHand {
@@ -90,8 +91,8 @@ pub(super) struct FileSession<'a> {
     keeps_claims: bool,
     /// What was pruned, once it was asked for often.
     pruned: twin::Pruned,
-    /// Items that lay claimed when they were looked for, and are not in hand.
-    claimed_left: HashSet<RequestId>,
+    /// Items that lay claimed when they were looked for, and are not in hand, with the attempts.
+    claimed_left: HashMap<RequestId, Vec<u32>>,
     /// The minutes and days of states' directories, where they were looked for.
     slots: HashMap<String, Vec<Slot>>,
     /// Destinations whose directories are not directories.
@@ -154,7 +155,7 @@ impl<'a> FileSession<'a> {
             claims_failed: HashMap::new(),
             keeps_claims: false,
             pruned: twin::Pruned::default(),
-            claimed_left: HashSet::new(),
+            claimed_left: HashMap::new(),
             slots: HashMap::new(),
             unusable: HashSet::new(),
             stuck: replayed.stuck,
@@ -292,8 +293,9 @@ impl<'a> FileSession<'a> {
             .append(&Record::Move(Box::new(step.clone())))?;
         if let Some(from) = Place::parse(&step.from) {
             self.moving.insert(from.id);
-            if matches!(from.slot, Slot::Claimed(_)) {
-                self.claimed_left.remove(&from.id);
+            if let (Slot::Claimed(n), Some(left)) = (from.slot, self.claimed_left.get_mut(&from.id))
+            {
+                left.retain(|other| *other != n);
             }
         }
         self.recorded.push(Recorded { step, bytes_good });
@@ -531,11 +533,11 @@ impl<'a> FileSession<'a> {
 
     /// Reads the item at a place; sets it aside if it is none.
     fn get(&mut self, place: &Place) -> Result<Got, StoreError> {
-        self.get_with_birth(place).map(|(got, _)| got)
+        self.get_with_doubt(place).map(|(got, _)| got)
     }
 
-    /// As [`Self::get`], with when the file was made, or came to its place.
-    fn get_with_birth(&mut self, place: &Place) -> Result<(Got, Option<UnixMs>), StoreError> {
+    /// As [`Self::get`], with whether it may be another file than the item's own.
+    fn get_with_doubt(&mut self, place: &Place) -> Result<(Got, Doubt), StoreError> {
         let relative = place.path();
         if self.moving.contains(&place.id) {
             // The file is as it was before what is recorded of it; deciding on that would lose
@@ -543,7 +545,7 @@ impl<'a> FileSession<'a> {
             self.flush()?;
         }
         let path = self.store.path(&relative);
-        let nothing = Ok((Got::Nothing, None));
+        let nothing = Ok((Got::Nothing, Doubt::None));
         if self.stuck.holds(place.id) {
             // The journal knows more of it than its file.
             return nothing;
@@ -575,18 +577,9 @@ impl<'a> FileSession<'a> {
         });
         match checked {
             Ok(parsed) => {
+                let doubt = self.doubt(place, &parsed.item, &meta);
                 let got = Got::Item(Box::new(parsed.item), parsed.bytes_good as u64);
-                // What was accepted stays where it is until it is looked at: a file that came there
-                // later, or was touched, may be one that somebody has moved back.
-                let is_fresh = (place.state, place.slot) == (State::Pending, Slot::Root);
-                let since = |born: UnixMs| {
-                    if is_fresh {
-                        born.max(meta.changed)
-                    } else {
-                        born
-                    }
-                };
-                Ok((got, meta.born.map(since)))
+                Ok((got, doubt))
             }
             Err(Damage::Newer(found)) => {
                 self.foreign(&relative, &format!("{}", Damage::Newer(found)));

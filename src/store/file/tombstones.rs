@@ -72,9 +72,7 @@ pub(super) fn find(
     beginning: &str,
     most: usize,
 ) -> Result<Vec<Tombstone>, StoreError> {
-    // Nothing is pruned before it is there: an id that carries its time needs no earlier log.
-    let made = beginning.parse::<RequestId>().ok().and_then(id_time);
-    let first = made.map_or(UnixMs(0), UnixMs::day);
+    let first = beginning.parse().map_or(UnixMs(0), first_day);
     let start = format!("{{\"request_id\":\"{beginning}");
     let mut found: Vec<Tombstone> = Vec::new();
     for day in days(store)?.into_iter().filter(|day| *day >= first) {
@@ -92,6 +90,12 @@ pub(super) fn find(
         }
     }
     Ok(found)
+}
+
+/// The first day whose log may tell of an id. Nothing is pruned before it is there: one that carries
+/// its time needs no earlier log.
+pub(super) fn first_day(id: RequestId) -> UnixMs {
+    id_time(id).map_or(UnixMs(0), UnixMs::day)
 }
 
 /// A directory of settled items.

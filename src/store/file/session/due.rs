@@ -9,6 +9,7 @@ use super::super::layout::Place;
 use super::super::replay;
 use super::super::stuck;
 use super::super::window::Window;
+use super::twin::Doubt;
 use super::{FileSession, Got, InHand};
 use crate::model::envelope::BODIES;
 use crate::model::event::{Event, EventKind};
@@ -142,27 +143,12 @@ impl FileSession<'_> {
                 let Some(place) = self.next_due(&want.destination, now)? else {
                     break;
                 };
-                let (Got::Item(item, bytes_good), born) = self.get_with_birth(&place)? else {
+                let Some((item, bytes_good, doubt)) = self.take_up(&place, &claimed)? else {
                     continue;
                 };
-                let standing = item.standing();
-                if place.state == State::Unknown && standing.state != State::Unknown {
-                    self.lost_event(&place, &item, bytes_good, now)?;
-                    continue;
-                }
-                if standing.state != place.state || standing.parked {
-                    // A durable event that says where the item went wins over the directory.
-                    self.refile(&place, &item, bytes_good)?;
-                    continue;
-                }
                 let decision = decide(&item);
                 if matches!(decision, Decision::Claim) && taken < want.items_max {
-                    if claimed.contains(&place.id) {
-                        let why = "another file of this item is being sent; it was left as it is";
-                        self.foreign(&place.path(), why);
-                        continue;
-                    }
-                    if !self.is_fit(&place, &item, born)? {
+                    if !self.is_fit(&place, &item, doubt)? {
                         continue;
                     }
                     claimed.insert(place.id);
@@ -226,6 +212,41 @@ impl FileSession<'_> {
         Ok(claims)
     }
 
+    /// Reads what is due, if it may be decided on: it is the one file of its item, as far as what is
+    /// `claimed` and the times tell, and it lies where its events say.
+    fn take_up(
+        &mut self,
+        place: &Place,
+        claimed: &HashSet<RequestId>,
+    ) -> Result<Option<(Box<Item>, u64, Doubt)>, StoreError> {
+        let (Got::Item(item, bytes_good), mut doubt) = self.get_with_doubt(place)? else {
+            return Ok(None);
+        };
+        if claimed.contains(&place.id) {
+            let why = "another file of this item is being sent; it was left as it is";
+            self.foreign(&place.path(), why);
+            return Ok(None);
+        }
+        if doubt == Doubt::Copy {
+            // Before anything is written to it.
+            if self.has_twin(place, &item, doubt)? {
+                return Ok(None);
+            }
+            doubt = Doubt::None;
+        }
+        let standing = item.standing();
+        if place.state == State::Unknown && standing.state != State::Unknown {
+            self.lost_event(place, &item, bytes_good, self.now)?;
+            return Ok(None);
+        }
+        if standing.state != place.state || standing.parked {
+            // A durable event that says where the item went wins over the directory.
+            self.refile(place, &item, bytes_good)?;
+            return Ok(None);
+        }
+        Ok(Some((item, bytes_good, doubt)))
+    }
+
     /// Moves what is claimed by a record. False if the claim was given up.
     fn move_claimed(&mut self, from: &Place, claimed: &Place) -> Result<bool, StoreError> {
         let mut displaced = Vec::new();
@@ -267,15 +288,10 @@ impl FileSession<'_> {
 
     /// Whether what is due can go out: with the body that was accepted, which is looked at each time,
     /// and as the only file of its item.
-    fn is_fit(
-        &mut self,
-        place: &Place,
-        item: &Item,
-        born: Option<UnixMs>,
-    ) -> Result<bool, StoreError> {
+    fn is_fit(&mut self, place: &Place, item: &Item, doubt: Doubt) -> Result<bool, StoreError> {
         let path = format!("{BODIES}{}", item.envelope.request_id);
         match self.store.body_damage(item) {
-            Ok(None) => Ok(!self.has_twin(place, item, born)?),
+            Ok(None) => Ok(!self.has_twin(place, item, doubt)?),
             Ok(Some(damage)) => {
                 let why = format!("its body, {path}, {damage}");
                 self.set_aside(&place.path(), &place.destination, &why)?;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::super::super::StoreError;
-use super::super::super::disk::Kind;
+use super::super::super::disk::{Kind, Meta};
 use super::super::doctor::doubles;
 use super::super::layout::{self, Place, Slot, slot_dir};
 use super::super::reader::is_item;
@@ -26,10 +26,19 @@ const FRESH_MS: u64 = 10_000;
 /// The next attempt of an item that has changed within [`FRESH_MS`] is seldom further away.
 const NEXT_MS: u64 = 15 * MINUTE_MS;
 
-/// Whether a file is younger than what it tells, or nobody knows.
-fn is_copy(item: &Item, born: Option<UnixMs>) -> bool {
-    let written_at = item.standing().updated_at;
-    born.is_none_or(|born| born > written_at.plus(WRITTEN_WITHIN_MS))
+/// Whether a file may be another than the one that its item's last event was written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doubt {
+    /// It is no younger than the event, and can only have been renamed since.
+    None,
+    /// A copy of it may be as young.
+    Recent,
+    /// It came to the place of what was just accepted later than that.
+    Moved,
+    /// Nobody tells when it was made.
+    Untold,
+    /// It was made later than the event; or the event is still to come, by the clock of now.
+    Copy,
 }
 
 /// How many items are looked for in the logs of what was pruned, before their ids are kept.
@@ -39,50 +48,71 @@ const LOOKS_MAX: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Pruned {
     looks: u32,
-    /// The half of each id that is drawn.
-    ids: Option<HashSet<u64>>,
+    /// The days whose logs are in `ids`.
+    days: HashSet<UnixMs>,
+    /// Each id folded to half its length.
+    ids: HashSet<u64>,
 }
 
 impl Pruned {
     /// The tombstone of an item. Of many items that were put back together each would read every
-    /// log again.
+    /// log of its time again.
     fn find(&mut self, store: &FileStore, id: RequestId) -> Result<Option<Tombstone>, StoreError> {
-        let half = |id: RequestId| id.0.as_u64_pair().1;
-        self.looks += 1;
-        if self.looks > LOOKS_MAX && self.ids.is_none() {
-            let mut ids = HashSet::new();
+        let folded = |id: RequestId| {
+            let (one, other) = id.0.as_u64_pair();
+            one ^ other
+        };
+        self.looks = self.looks.saturating_add(1);
+        if self.looks > LOOKS_MAX {
+            let first = tombstones::first_day(id);
             for day in tombstones::days(store)? {
+                if day < first || self.days.contains(&day) {
+                    continue;
+                }
                 let mut log = tombstones::LogReader::new(day);
                 while let Some(part) = log.next(store, |_| true)? {
-                    ids.extend(part.iter().map(|tombstone| half(tombstone.request_id)));
+                    let ids = part.iter().map(|tombstone| folded(tombstone.request_id));
+                    self.ids.extend(ids);
                 }
+                self.days.insert(day);
             }
-            self.ids = Some(ids);
-        }
-        if self
-            .ids
-            .as_ref()
-            .is_some_and(|ids| !ids.contains(&half(id)))
-        {
-            return Ok(None);
+            if !self.ids.contains(&folded(id)) {
+                return Ok(None);
+            }
         }
         Ok(tombstones::find(store, &id.to_string(), 1)?.pop())
     }
 }
 
 impl FileSession<'_> {
+    /// What a file's age says of it.
+    pub(super) fn doubt(&self, place: &Place, item: &Item, meta: &Meta) -> Doubt {
+        let written_at = item.standing().updated_at;
+        let by_then = written_at.plus(WRITTEN_WITHIN_MS);
+        let Some(born) = meta.born else {
+            return Doubt::Untold;
+        };
+        let is_fresh = (place.state, place.slot) == (State::Pending, Slot::Root);
+        if born > by_then || written_at > self.now.plus(WRITTEN_WITHIN_MS) {
+            Doubt::Copy
+        } else if is_fresh && meta.changed > by_then {
+            Doubt::Moved
+        } else if self.now.since(written_at) <= FRESH_MS {
+            Doubt::Recent
+        } else {
+            Doubt::None
+        }
+    }
+
     /// Whether another file of an item keeps this one from being sent: because it knows more, and
-    /// this one has been set aside, or as long as nobody can tell. `born` is when the file was made.
-    ///
-    /// A file that is no younger than its item's last event is the one that was written then, and
-    /// it can only have been renamed since: it costs no look.
+    /// this one has been set aside, or as long as nobody can tell.
     pub(super) fn has_twin(
         &mut self,
         place: &Place,
         item: &Item,
-        born: Option<UnixMs>,
+        doubt: Doubt,
     ) -> Result<bool, StoreError> {
-        match self.look_for_twin(place, item, born) {
+        match self.look_for_twin(place, item, doubt) {
             // A look that fails costs one item its turn, as if its own file could not be read. What
             // the journal says is no look.
             Err(StoreError::Io { op, path, source })
@@ -103,16 +133,18 @@ impl FileSession<'_> {
         &mut self,
         place: &Place,
         item: &Item,
-        born: Option<UnixMs>,
+        doubt: Doubt,
     ) -> Result<bool, StoreError> {
-        let is_copy = is_copy(item, born);
-        if !is_copy && self.now.since(item.standing().updated_at) > FRESH_MS {
-            return Ok(false);
-        }
-        if is_copy && self.is_told_elsewhere(place, item, born)? {
+        let everywhere = match doubt {
+            Doubt::None => return Ok(false),
+            Doubt::Recent | Doubt::Moved => false,
+            Doubt::Untold | Doubt::Copy => true,
+        };
+        if everywhere && self.is_told_elsewhere(place, item, doubt)? {
             return Ok(true);
         }
-        let today = Slot::Day(self.now.day());
+        // Whatever the item has come to since, it has on one of these days.
+        let first = item.standing().updated_at.day();
         for state in State::ALL {
             for slot in self.slots_of(state, &place.destination)? {
                 let is_near = match slot {
@@ -120,9 +152,9 @@ impl FileSession<'_> {
                     Slot::Minute(at) => {
                         at.since(self.now) < NEXT_MS && self.now.since(at) < NEXT_MS
                     }
-                    Slot::Day(_) => slot == today,
+                    Slot::Day(day) => day >= first,
                 };
-                if !is_copy && !is_near {
+                if !everywhere && !is_near {
                     continue;
                 }
                 let other = Place {
@@ -147,20 +179,27 @@ impl FileSession<'_> {
         &mut self,
         place: &Place,
         item: &Item,
-        born: Option<UnixMs>,
+        doubt: Doubt,
     ) -> Result<bool, StoreError> {
         let id = item.envelope.request_id;
         self.slots_of(State::Unknown, &place.destination)?;
-        // One that is claimed itself is no other file.
-        let is_claimed = matches!(place.slot, Slot::Claimed(_));
         let in_hand = self.in_hand.values().any(|hand| hand.claimed.id == id);
-        if in_hand || (!is_claimed && self.claimed_left.contains(&id)) {
+        let mut claims = self.claimed_left.get(&id).cloned().unwrap_or_default();
+        if let Slot::Claimed(mine) = place.slot {
+            claims.retain(|n| *n != mine);
+            for n in claims {
+                let other = place.claimed(n);
+                if is_item(self.store, &other)? && !self.outdoes(place, item, &other)? {
+                    return Ok(true);
+                }
+            }
+        } else if in_hand || !claims.is_empty() {
             let why = "another file of this item is claimed; it was left as it is";
             self.foreign(&place.path(), why);
             return Ok(true);
         }
         // Where nobody can tell whether it is a copy, that would cost every item a look.
-        let pruned = if born.is_some() {
+        let pruned = if doubt == Doubt::Copy {
             self.pruned.find(self.store, id)?
         } else {
             None
@@ -177,14 +216,13 @@ impl FileSession<'_> {
     /// another file of it keeps it from that: an event would make a copy look like what was written
     /// then. Only what looks like a copy by now costs a look.
     pub(super) fn get_only(&mut self, place: &Place) -> Result<Got, StoreError> {
-        let (got, born) = self.get_with_birth(place)?;
-        if let (Got::Item(item, _), Some(born)) = (&got, born)
-            && is_copy(item, Some(born))
-            && self.has_twin(place, item, Some(born))?
-        {
-            return Ok(Got::Nothing);
+        let (got, doubt) = self.get_with_doubt(place)?;
+        match &got {
+            Got::Item(item, _) if doubt == Doubt::Copy && self.has_twin(place, item, doubt)? => {
+                Ok(Got::Nothing)
+            }
+            Got::Item(..) | Got::Nothing => Ok(got),
         }
-        Ok(got)
     }
 
     /// Takes note of the directory that something moves to: it may hold the other file of an item
@@ -220,13 +258,15 @@ impl FileSession<'_> {
             let name = name.to_str().unwrap_or_default();
             match (kind, layout::parse_name(name)) {
                 (Kind::Directory, _) => slots.extend(layout::parse_slot(name)),
-                (_, Some((id, Some(_)))) => claimed.push(id),
+                (_, Some((id, Some(n)))) => claimed.push((id, n)),
                 _ => {}
             }
         })?;
         let in_hand: HashSet<RequestId> = self.in_hand.values().map(|h| h.claimed.id).collect();
-        claimed.retain(|id| !in_hand.contains(id));
-        self.claimed_left.extend(claimed);
+        claimed.retain(|(id, _)| !in_hand.contains(id));
+        for (id, n) in claimed {
+            self.claimed_left.entry(id).or_default().push(n);
+        }
         self.slots.insert(dir, slots.clone());
         Ok(slots)
     }
