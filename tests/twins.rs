@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{Gate, Gated, MINUTE, NOW, accepted, by_hand, envelope, id, owner, want};
 use rustix::io::Errno;
+use tickpost::model::envelope::sha256_hex;
 use tickpost::model::event::EventKind;
 use tickpost::model::item::{Item, event_line};
 use tickpost::model::state::State;
@@ -325,25 +326,27 @@ fn a_file_that_was_moved_back_is_looked_at() {
 /// Also where it is not sent: what is written to it would make it the younger one.
 #[test]
 fn a_copy_that_comes_due_is_told_before_it_is_held() {
-    let mut world = world();
-    world.post("a", 1);
-    let text = world.text(&fresh("a", 1));
-    assert_eq!(to_whom(&world.tick().1), ["a"]);
-    world.now = NOW.plus(24 * 60 * MINUTE);
-    world.plant_copy(&fresh("a", 1), &text);
-    let store = world.store();
-    let mut session = store.lock(&owner(world.now)).unwrap();
-    let event = by_hand(EventKind::Held, world.now, State::Held, None);
-    let mut hold = |_: &Item| Decision::Settle(Box::new(event.clone()), Vec::new());
-    assert!(
-        session
-            .claim(&want(1), world.now, &mut hold)
-            .unwrap()
-            .is_empty()
-    );
-    session.close(world.now, None).unwrap();
-    assert_eq!(world.names("held"), [""; 0]);
-    assert_eq!(world.state(1), State::Confirmed);
+    for moved in [false, true] {
+        let mut world = world();
+        world.post("a", 1);
+        let text = world.text(&fresh("a", 1));
+        assert_eq!(to_whom(&world.tick().1), ["a"]);
+        world.now = NOW.plus(24 * 60 * MINUTE);
+        if moved {
+            world.plant_moved(&fresh("a", 1), &text);
+        } else {
+            world.plant_copy(&fresh("a", 1), &text);
+        }
+        let store = world.store();
+        let mut session = store.lock(&owner(world.now)).unwrap();
+        let event = by_hand(EventKind::Held, world.now, State::Held, None);
+        let mut hold = |_: &Item| Decision::Settle(Box::new(event.clone()), Vec::new());
+        let claims = session.claim(&want(1), world.now, &mut hold).unwrap();
+        assert!(claims.is_empty());
+        session.close(world.now, None).unwrap();
+        assert_eq!(world.names("held"), [""; 0], "{moved}");
+        assert_eq!(world.state(1), State::Confirmed, "{moved}");
+    }
 }
 
 /// A tick that stops puts items back, and what a person releases comes there too: that makes no copy
@@ -364,6 +367,25 @@ fn an_item_that_was_put_back_is_not_taken_for_one_that_was_pruned() {
     world.plant("log/pruned-20261129.jsonl", &format!("{line}\n"));
     assert_eq!(to_whom(&world.tick().1), ["a"]);
     assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// A pruning that died has left the tombstone of an item that a person has gone on with since; and
+/// then its spool moved to another disk.
+#[test]
+fn an_item_that_went_on_after_its_tombstone_is_sent() {
+    let mut world = world();
+    world.now = NOW.plus(2 * MINUTE);
+    world.post("a", 1);
+    let text = world.text(&fresh("a", 1));
+    fs::remove_file(world.root.join(fresh("a", 1))).unwrap();
+    world.plant_copy(&fresh("a", 1), &text);
+    let at = NOW.minus(MINUTE).to_string();
+    let line = format!(
+        r#"{{"request_id":"{}","destination":"a","state":"failed","enqueued_at":"{at}","settled_at":"{at}","pruned_at":"{at}","attempts":1,"body_sha256":""}}"#,
+        id(1)
+    );
+    world.plant("log/pruned-20261129.jsonl", &format!("{line}\n"));
+    assert_eq!(to_whom(&world.tick().1), ["a"]);
 }
 
 /// As a killed tick leaves one, and a backup another. Both would wait for an attempt, each at its time.
@@ -424,4 +446,46 @@ fn what_a_journal_says_of_a_directory_behind_a_link_is_kept_whole() {
     let (_, sent) = world.tick();
     assert!(!to_whom(&sent).contains(&"a"));
     assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// The body and the key are those of the item, which has gone on.
+#[test]
+fn pruning_a_file_of_before_costs_its_item_nothing() {
+    let mut world = world();
+    let store = world.store();
+    let mut envelope = envelope(1);
+    envelope.destination = common::dest("a");
+    envelope.key = Some("k".to_owned());
+    let offer = Offer {
+        envelope,
+        accepted: accepted(),
+        body: None,
+        own_id: false,
+    };
+    let mut answers = Vec::new();
+    store
+        .accept_all(vec![offer], &Limits::NONE, &mut answers)
+        .unwrap();
+    let decide = |kind, state| {
+        let found = store.find(id(1)).unwrap().unwrap();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let event = by_hand(kind, NOW, state, None);
+        let mut settle = |_: &Item| Decision::Settle(Box::new(event.clone()), Vec::new());
+        assert!(session.change(&found, &mut settle).unwrap());
+        session.close(NOW, None).unwrap();
+        store.find(id(1)).unwrap().unwrap().place
+    };
+    let failed = decide(EventKind::Cancelled, State::Failed);
+    let text = world.text(&failed);
+    let held = decide(EventKind::Held, State::Held);
+
+    world.now = NOW.plus(400 * 24 * 60 * MINUTE);
+    world.plant_copy(&failed, &text);
+    let key = format!("keys/a/{}", sha256_hex(b"k"));
+    assert!(world.root.join(&key).exists());
+    world.tick();
+    assert!(world.root.join(&key).exists());
+    assert!(world.root.join(&held).exists());
+    assert!(!world.root.join(&failed).exists());
+    assert!(world.names("corrupt").contains(&format!("{}.jsonl", id(1))));
 }

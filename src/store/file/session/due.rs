@@ -227,7 +227,7 @@ impl FileSession<'_> {
             self.foreign(&place.path(), why);
             return Ok(None);
         }
-        if doubt == Doubt::Copy {
+        if doubt.is_strong() {
             // Before anything is written to it.
             if self.has_twin(place, &item, doubt)? {
                 return Ok(None);

@@ -19,6 +19,7 @@ use super::super::layout::{self, Place, Slot};
 use super::super::replay::is_absence;
 use super::super::tombstones::{self, LogReader, OldLogs, SettledDay};
 use super::super::{keys, logs, reader, stuck};
+use super::twin::Doubt;
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
 use crate::model::time::UnixMs;
@@ -250,9 +251,13 @@ impl FileSession<'_> {
         retention: &Retention,
         now: UnixMs,
     ) -> Result<Option<(Tombstone, KeyFile)>, StoreError> {
-        let Got::Item(item, _) = self.get(place)? else {
+        let (Got::Item(item, _), doubt) = self.get_with_doubt(place)? else {
             return Ok(None);
         };
+        // Its body and its key may be those of an item that has gone on. A tombstone tells nothing here.
+        if doubt == Doubt::Copy && self.has_twin(place, &item, Doubt::Untold)? {
+            return Ok(None);
+        }
         // Else the same tombstones would be written by every tick.
         let mode = self.store.disk.mode(&self.store.path(&place.dir()));
         if mode.is_ok_and(|mode| mode.is_some_and(|mode| mode & 0o200 == 0)) {

@@ -41,6 +41,13 @@ pub(super) enum Doubt {
     Copy,
 }
 
+impl Doubt {
+    /// Whether it is looked for another file before anything is decided, not only before it is sent.
+    pub(super) fn is_strong(self) -> bool {
+        matches!(self, Self::Moved | Self::Copy)
+    }
+}
+
 /// How many items are looked for in the logs of what was pruned, before their ids are kept.
 const LOOKS_MAX: u32 = 16;
 
@@ -199,11 +206,14 @@ impl FileSession<'_> {
             return Ok(true);
         }
         // Where nobody can tell whether it is a copy, that would cost every item a look.
-        let pruned = if doubt == Doubt::Copy {
-            self.pruned.find(self.store, id)?
-        } else {
-            None
-        };
+        let mut pruned = None;
+        if doubt == Doubt::Copy {
+            pruned = self.pruned.find(self.store, id)?;
+            // What has an event since is not what was pruned: a person went on with it after a
+            // pruning that died.
+            let written_at = item.standing().updated_at;
+            pruned = pruned.filter(|tombstone| tombstone.pruned_at >= written_at);
+        }
         if let Some(tombstone) = pruned {
             let why = format!("this item was {}, and was pruned", tombstone.state);
             self.set_aside(&place.path(), &place.destination, &why)?;
@@ -218,7 +228,7 @@ impl FileSession<'_> {
     pub(super) fn get_only(&mut self, place: &Place) -> Result<Got, StoreError> {
         let (got, doubt) = self.get_with_doubt(place)?;
         match &got {
-            Got::Item(item, _) if doubt == Doubt::Copy && self.has_twin(place, item, doubt)? => {
+            Got::Item(item, _) if doubt.is_strong() && self.has_twin(place, item, doubt)? => {
                 Ok(Got::Nothing)
             }
             Got::Item(..) | Got::Nothing => Ok(got),
