@@ -130,7 +130,7 @@ pub(super) fn set_aside(
     from: &str,
     to: &str,
     why: &str,
-    file: Option<FileMark>,
+    file: Option<&FileMark>,
 ) -> Result<bool, StoreError> {
     // Done already, if the name is taken: it was free when it was chosen, and what is at the
     // file's old place now is another one. But a loss of power can keep the rename without the
@@ -144,17 +144,8 @@ pub(super) fn set_aside(
         // It has also left one file under two names.
         remove(store, &store.path(from))?;
     } else if here && let Some(file) = file {
-        let mark = |relative| {
-            let meta = store.disk.stat(&store.path(relative));
-            meta.map(|meta| FileMark::of(&meta)).ok()
-        };
-        // What is in corrupt/ has been renamed since.
-        let is_done = || mark(to).is_some_and(|mark| mark.inode == file.inode);
-        if if done {
-            !is_done()
-        } else {
-            mark(from) != Some(file)
-        } {
+        let here = if done { to } else { from };
+        if FileMark::of(store.disk.as_ref(), &store.path(here)).as_ref() != Some(file) {
             return Ok(false);
         }
     }

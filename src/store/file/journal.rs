@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::super::StoreError;
-use super::super::disk::{Disk, Kind, Log, Meta};
+use super::super::disk::{Disk, Kind, Log};
 use super::layout::Place;
 use crate::model::envelope::sha256_hex;
 use crate::model::event::Event;
@@ -99,24 +99,29 @@ pub struct MoveRecord {
     pub notices: Vec<Notice>,
 }
 
-/// What tells a file from another one that comes to its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What tells a file from another one that comes to its place: what is in it. An inode is given again,
+/// and a spool that was moved has others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileMark {
-    /// Its inode.
-    pub inode: u64,
-    /// When it was last modified: an inode is given again. Not the time of its last change, which
-    /// setting aside itself moves on, and a loss of power need not take back.
-    pub modified: UnixMs,
+    /// How long it is.
+    pub bytes: u64,
+    /// SHA-256 of its beginning, in hex; of nothing if it cannot be read.
+    pub begins: String,
 }
 
+/// How much of a file counts as its beginning, in bytes.
+const BEGINNING_BYTES: u64 = 64 * 1024;
+
 impl FileMark {
-    /// That of a file of which so much is known.
+    /// That of what is at a path. `None` if nothing is.
     #[must_use]
-    pub fn of(meta: &Meta) -> Self {
-        Self {
-            inode: meta.inode.1,
-            modified: meta.mtime,
-        }
+    pub fn of(disk: &dyn Disk, path: &Path) -> Option<Self> {
+        let bytes = disk.stat(path).ok()?.bytes;
+        let beginning = disk.read_part(path, 0, BEGINNING_BYTES);
+        Some(Self {
+            bytes,
+            begins: sha256_hex(&beginning.unwrap_or_default()),
+        })
     }
 }
 

@@ -316,7 +316,7 @@ pub(super) fn apply(
     displaced: &mut Vec<SetAside>,
 ) -> Result<bool, StoreError> {
     if let Some(why) = &step.why {
-        return set_aside(store, &step.from, &step.to, why, step.file);
+        return set_aside(store, &step.from, &step.to, why, step.file.as_ref());
     }
     let mut here = None;
     let places = of_item.iter().flat_map(|of_item| &of_item.places);

@@ -606,7 +606,7 @@ impl<'a> FileSession<'a> {
     ) -> Result<(), StoreError> {
         let name = aside::free_name(self.store, like, &self.names_aside);
         let notices = self.corrupt_notices(&name, destination);
-        let meta = self.store.disk.stat(&self.store.path(from));
+        let file = FileMark::of(self.store.disk.as_ref(), &self.store.path(from));
         self.record(
             MoveRecord {
                 from: from.to_owned(),
@@ -615,7 +615,7 @@ impl<'a> FileSession<'a> {
                 event_number: 0,
                 turn: None,
                 why: Some(why.to_owned()),
-                file: meta.ok().map(|meta| FileMark::of(&meta)),
+                file,
                 notices,
             },
             None,
