@@ -19,6 +19,7 @@ use tickpost::model::envelope::sha256_hex;
 use tickpost::model::event::EventKind;
 use tickpost::model::item::{Item, event_line};
 use tickpost::model::state::State;
+use tickpost::model::time::UnixMs;
 use tickpost::store::{Answer, Decision, Found, Interrupted, Limits, Offer, Scope, Store as _};
 use world::{World, to_whom, warned};
 
@@ -36,6 +37,14 @@ fn world() -> World {
 
 fn fresh(to: &str, n: u64) -> String {
     format!("pending/{to}/{}.jsonl", id(n))
+}
+
+/// The line that pruning leaves of an item for `a` that was accepted, ended and pruned at `at`.
+fn tombstone(n: u64, state: &str, at: UnixMs) -> String {
+    let request_id = id(n);
+    format!(
+        r#"{{"request_id":"{request_id}","destination":"a","state":"{state}","enqueued_at":"{at}","settled_at":"{at}","pruned_at":"{at}","attempts":1,"body_sha256":""}}"#
+    ) + "\n"
 }
 
 #[test]
@@ -293,13 +302,7 @@ fn many_files_of_pruned_items_are_put_back_and_none_is_sent() {
         fs::remove_file(world.root.join(fresh("a", n))).unwrap();
         world.plant_copy(&fresh("a", n), &text);
         if n != 33 {
-            let at = NOW.to_string();
-            let line = format!(
-                r#"{{"request_id":"{}","destination":"a","state":"confirmed","enqueued_at":"{at}","settled_at":"{at}","pruned_at":"{at}","attempts":1,"body_sha256":""}}"#,
-                id(n)
-            );
-            log.push_str(&line);
-            log.push('\n');
+            log.push_str(&tombstone(n, "confirmed", NOW));
         }
     }
     world.plant("log/pruned-20261129.jsonl", &log);
@@ -359,12 +362,8 @@ fn an_item_that_was_put_back_is_not_taken_for_one_that_was_pruned() {
     let text = world.text(&fresh("a", 1));
     fs::remove_file(world.root.join(fresh("a", 1))).unwrap();
     world.plant_moved(&fresh("a", 1), &text);
-    let at = NOW.to_string();
-    let line = format!(
-        r#"{{"request_id":"{}","destination":"a","state":"failed","enqueued_at":"{at}","settled_at":"{at}","pruned_at":"{at}","attempts":1,"body_sha256":""}}"#,
-        id(1)
-    );
-    world.plant("log/pruned-20261129.jsonl", &format!("{line}\n"));
+    let line = tombstone(1, "failed", NOW);
+    world.plant("log/pruned-20261129.jsonl", &line);
     assert_eq!(to_whom(&world.tick().1), ["a"]);
     assert_eq!(world.state(1), State::Confirmed);
 }
@@ -379,12 +378,9 @@ fn an_item_that_went_on_after_its_tombstone_is_sent() {
     let text = world.text(&fresh("a", 1));
     fs::remove_file(world.root.join(fresh("a", 1))).unwrap();
     world.plant_copy(&fresh("a", 1), &text);
-    let at = NOW.minus(MINUTE).to_string();
-    let line = format!(
-        r#"{{"request_id":"{}","destination":"a","state":"failed","enqueued_at":"{at}","settled_at":"{at}","pruned_at":"{at}","attempts":1,"body_sha256":""}}"#,
-        id(1)
-    );
-    world.plant("log/pruned-20261129.jsonl", &format!("{line}\n"));
+    let at = NOW.minus(MINUTE);
+    let line = tombstone(1, "failed", at);
+    world.plant("log/pruned-20261129.jsonl", &line);
     assert_eq!(to_whom(&world.tick().1), ["a"]);
 }
 
