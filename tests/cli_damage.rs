@@ -587,6 +587,39 @@ fn who_is_to_be_told_of_corrupt_files_is_told() {
 }
 
 #[test]
+fn who_asked_for_an_item_is_told_that_it_was_damaged() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::with(&[("shop", &receiver.url(), ""), ("ops", &receiver.url(), "")]);
+    let large = bench.file("large", vec![b'x'; 100_000]);
+    let accept = |words: &[&str]| {
+        let words = [words, &["--notify", "ops", "--principal", "alice"]].concat();
+        bench.enqueue("shop", &words)
+    };
+    let torn = accept(&["--data", "x"]);
+    let edited = accept(&["--data", "before"]);
+    let bodiless = accept(&["--file", &large]);
+    // A line that is no event, a hand that changed what was accepted, and a body that is gone.
+    let path = |id: &str| bench.spool().join(bench.place(id));
+    let text = fs::read_to_string(path(&torn)).unwrap();
+    fs::write(path(&torn), format!("{text}garbage\n{{}}\n")).unwrap();
+    let text = fs::read_to_string(path(&edited)).unwrap();
+    fs::write(path(&edited), text.replace("before", "behind")).unwrap();
+    fs::remove_file(bench.spool().join("bodies").join(&bodiless)).unwrap();
+
+    assert_eq!(bench.tick()["corrupt"], 3);
+    let arrivals = receiver.wait_for(1);
+    let said: serde_json::Value = serde_json::from_str(&arrivals[0].text()).unwrap();
+    assert_eq!(
+        (&said["notice"], &said["count"]),
+        (&"corrupt".into(), &3.into())
+    );
+    for id in [torn, edited, bodiless] {
+        assert!(arrivals[0].text().contains(&id), "{said:#}");
+    }
+    assert!(arrivals[0].text().contains("alice"), "{said:#}");
+}
+
+#[test]
 fn a_clock_before_the_last_tick_is_suspect_once_and_nothing_expires() {
     let (bench, receiver) = bench();
     let id = bench.enqueue("shop", &["--data", "x", "--not-after", "+1ms"]);

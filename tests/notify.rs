@@ -24,7 +24,7 @@ use support::{Receiver, Reply};
 use tickpost::clock::{Clock as _, SystemClock};
 use tickpost::config::NOTIFY_COMMAND;
 use tickpost::model::ids::DestName;
-use tickpost::model::notice::{About, Notice};
+use tickpost::model::notice::{About, Asked, Notice};
 use tickpost::model::time::UnixMs;
 use tickpost::store::file::FileStore;
 use tickpost::store::memory::MemoryStore;
@@ -669,7 +669,15 @@ fn every_store_makes_notices_in_the_form_of_their_address() {
             let mut session = store.lock(&owner).unwrap();
             let once = publish.to_string();
             let to = [json.clone(), text.clone()];
-            let told = Notice::of_file(About::Corrupt, "f", &once, "work", "torn", &to);
+            let told = Notice::of_file(
+                About::Corrupt,
+                "f",
+                &once,
+                "work",
+                "torn",
+                &Asked::default(),
+                &to,
+            );
             session.tell(told).unwrap();
             if publish {
                 assert_eq!(session.publish(owner.now).unwrap(), to);

@@ -10,7 +10,7 @@ use tickpost::model::envelope::{Body, Envelope};
 use tickpost::model::event::{Event, EventKind};
 use tickpost::model::ids::RequestId;
 use tickpost::model::item::Item;
-use tickpost::model::notice::{IDS_MAX, Notice};
+use tickpost::model::notice::{Asked, IDS_MAX, Notice};
 use tickpost::model::reason::Reason;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
@@ -617,6 +617,7 @@ fn what_a_dead_owner_was_to_tell_is_told(bench: &Bench) {
         "now",
         "b",
         "unconfigured",
+        &Asked::default(),
         &[dest("ops")],
     );
     session.tell(more).unwrap();

@@ -9,7 +9,7 @@ use super::{Tick, notices};
 use crate::config::Destination;
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::DestName;
-use crate::model::notice::{About, Notice};
+use crate::model::notice::{About, Asked, Notice};
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::UnixMs;
@@ -108,6 +108,7 @@ impl Tick<'_, '_> {
             &self.now().to_string(),
             name.as_str(),
             Reason::DESTINATION_DISABLED.as_str(),
+            &Asked::default(),
             &self.engine.config.notify.destinations,
         );
         if !told.is_empty() {

@@ -13,7 +13,7 @@ use super::report::StoppedBy;
 use super::{Tick, lane_of, notices};
 use crate::model::ids::DestName;
 use crate::model::key::KeyPlace;
-use crate::model::notice::{About, Notice};
+use crate::model::notice::{About, Asked, Notice};
 use crate::model::reason::Reason;
 use crate::model::time::UnixMs;
 use crate::store::{Claimed, Decision, StoreError, Want};
@@ -334,6 +334,7 @@ impl Tick<'_, '_> {
             &now.to_string(),
             name.as_str(),
             Reason::LOCAL_ERROR.as_str(),
+            &Asked::default(),
             &self.engine.config.notify.destinations,
         );
         if told.is_empty() {

@@ -86,7 +86,7 @@ impl Notice {
         if envelope.notice {
             return Vec::new();
         }
-        addresses(envelope, to)
+        addresses(&envelope.notify, to)
             .into_iter()
             .enumerate()
             .map(|(index, to)| Self {
@@ -105,7 +105,8 @@ impl Notice {
     }
 
     /// The notices of a file set aside, or of a destination that nobody configured. `once` is
-    /// what makes the occasion one of its kind: a second telling is another notice.
+    /// what makes the occasion one of its kind: a second telling is another notice. Whoever asked
+    /// for what is in the file is told first.
     #[must_use]
     pub fn of_file(
         about: About,
@@ -113,11 +114,13 @@ impl Notice {
         once: &str,
         destination: &str,
         reason: &str,
+        asked: &Asked,
         to: &[DestName],
     ) -> Vec<Self> {
         let occasion = format!("{}/{subject}/{once}", about.word());
         let name = Uuid::new_v5(&Uuid::NAMESPACE_URL, occasion.as_bytes());
-        to.iter()
+        addresses(&asked.notify, to)
+            .into_iter()
             .enumerate()
             .map(|(index, to)| Self {
                 id: notice_id(name, 0, index, to),
@@ -126,18 +129,56 @@ impl Notice {
                 reason: reason.to_owned(),
                 subject: subject.to_owned(),
                 destination: destination.to_owned(),
-                requester: Requester::default(),
+                requester: asked.requester.clone(),
             })
             .collect()
     }
 }
 
+/// Who asked for what a file holds, and whom to tell of it, as it says itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Asked {
+    #[serde(default)]
+    notify: Vec<DestName>,
+    #[serde(default)]
+    requester: Requester,
+    #[serde(default)]
+    notice: bool,
+}
+
+impl Asked {
+    /// As an item's envelope has it. A notice's own end is told to nobody.
+    #[must_use]
+    pub fn of(envelope: &Envelope) -> Self {
+        if envelope.notice {
+            return Self::default();
+        }
+        Self {
+            notify: envelope.notify.clone(),
+            requester: envelope.requester.clone(),
+            notice: false,
+        }
+    }
+
+    /// As the first line of a damaged item has it, if that much can be read.
+    #[must_use]
+    pub fn in_damaged(bytes: &[u8]) -> Self {
+        let line = bytes.split(|byte| *byte == b'\n').next();
+        let mut asked: Self = line
+            .and_then(|line| serde_json::from_slice(line).ok())
+            .unwrap_or_default();
+        if asked.notice {
+            return Self::default();
+        }
+        asked.notify.truncate(IDS_MAX);
+        asked
+    }
+}
+
 /// The item's own addresses, then the configured ones, each once.
-fn addresses<'a>(envelope: &'a Envelope, to: &'a [DestName]) -> Vec<&'a DestName> {
+fn addresses<'a>(own: &'a [DestName], to: &'a [DestName]) -> Vec<&'a DestName> {
     let mut seen = BTreeSet::new();
-    envelope
-        .notify
-        .iter()
+    own.iter()
         .chain(to)
         .filter(|name| seen.insert(*name))
         .collect()

@@ -216,6 +216,30 @@ fn each_address_is_told_once_and_each_telling_has_its_own_id() {
 }
 
 #[test]
+fn who_asked_for_a_damaged_item_is_told_as_far_as_its_first_line_can_be_read() {
+    let told = |text: &str| {
+        let asked = Asked::in_damaged(text.as_bytes());
+        let ops = names(&["ops"]);
+        Notice::of_file(About::Corrupt, "f", "1", "billing", "torn", &asked, &ops)
+    };
+    let line = r#"{"v":1,"notify":["phone","ops"],"requester":{"principal":"alice"},"more":[]"#;
+    let notices = told(&format!("{line}}}\n{{torn"));
+    let to: Vec<&str> = notices.iter().map(|notice| notice.to.as_str()).collect();
+    assert_eq!(to, ["phone", "ops"], "each once");
+    assert_eq!(notices[0].requester.principal.as_deref(), Some("alice"));
+    for unread in ["", "\n", line, r#"{"notify":["no such NAME"]}"#] {
+        assert_eq!(told(unread).len(), 1, "{unread}");
+    }
+    let notice = told(&format!("{line},\"notice\":true}}"));
+    assert_eq!(
+        notice.len(),
+        1,
+        "a notice never causes another for whom it was"
+    );
+    assert_eq!(notice[0].requester, Requester::default());
+}
+
+#[test]
 fn a_file_is_told_of_by_its_name_and_occasion() {
     let to = names(&["ops", "phone"]);
     let told = |subject, once| {
@@ -225,6 +249,7 @@ fn a_file_is_told_of_by_its_name_and_occasion() {
             once,
             "billing",
             "line 3 is damaged",
+            &Asked::default(),
             &to,
         )
     };

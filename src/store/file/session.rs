@@ -33,7 +33,7 @@ use super::{FileStore, ITEM_BYTES_MAX, aside, audit, logs, reader, replay, reser
 use crate::model::event::Event;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item, due_after, turn_after};
-use crate::model::notice::{About, Merged, Notice};
+use crate::model::notice::{About, Asked, Merged, Notice};
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, UnixMs};
 use crate::model::tombstone::Retention;
@@ -363,7 +363,7 @@ impl<'a> FileSession<'a> {
     fn displaced(&mut self, files: Vec<SetAside>) -> Result<(), StoreError> {
         for file in files {
             let destination = file.from.split('/').nth(1).unwrap_or_default();
-            let notices = self.corrupt_notices(&file.name, destination);
+            let notices = self.corrupt_notices(&file.name, destination, &Asked::default());
             self.tell_of(notices)?;
             self.names_aside.insert(file.name.clone());
             self.met.set_aside.push(file);
@@ -371,7 +371,7 @@ impl<'a> FileSession<'a> {
         Ok(())
     }
 
-    fn corrupt_notices(&self, name: &str, destination: &str) -> Vec<Notice> {
+    fn corrupt_notices(&self, name: &str, destination: &str, asked: &Asked) -> Vec<Notice> {
         let about = About::Corrupt;
         // A name in corrupt/ is used again once a person has emptied it; the time is not.
         Notice::of_file(
@@ -380,6 +380,7 @@ impl<'a> FileSession<'a> {
             &self.now.to_string(),
             destination,
             about.word(),
+            asked,
             &self.told_of_corrupt,
         )
     }
@@ -556,7 +557,8 @@ impl<'a> FileSession<'a> {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput || is_loop(&error) => {
                 let kind = self.store.disk.stat(&path).map(|meta| meta.kind);
                 if matches!(kind, Ok(Kind::File)) {
-                    self.set_aside(&relative, &place.destination, &error.to_string())?;
+                    let asked = Asked::default();
+                    self.set_aside(&relative, &place.destination, &error.to_string(), &asked)?;
                 } else {
                     self.foreign(&relative, &format!("{error}; it was left as it is"));
                 }
@@ -586,14 +588,22 @@ impl<'a> FileSession<'a> {
                 nothing
             }
             Err(damage) => {
-                self.set_aside(&relative, &place.destination, &damage.to_string())?;
+                let asked = Asked::in_damaged(&bytes);
+                self.set_aside(&relative, &place.destination, &damage.to_string(), &asked)?;
                 nothing
             }
         }
     }
 
-    fn set_aside(&mut self, from: &str, destination: &str, why: &str) -> Result<(), StoreError> {
-        self.set_aside_as(from, from, destination, why)
+    /// Sets a file aside, and tells those who are told of such files and who `asked` for it.
+    fn set_aside(
+        &mut self,
+        from: &str,
+        destination: &str,
+        why: &str,
+        asked: &Asked,
+    ) -> Result<(), StoreError> {
+        self.set_aside_as(from, from, destination, why, asked)
     }
 
     /// As [`Self::set_aside`], under a name as near to that of `like` as is free.
@@ -603,9 +613,10 @@ impl<'a> FileSession<'a> {
         like: &str,
         destination: &str,
         why: &str,
+        asked: &Asked,
     ) -> Result<(), StoreError> {
         let name = aside::free_name(self.store, like, &self.names_aside);
-        let notices = self.corrupt_notices(&name, destination);
+        let notices = self.corrupt_notices(&name, destination, asked);
         let file = FileMark::of(self.store.disk.as_ref(), &self.store.path(from));
         self.record(
             MoveRecord {

@@ -15,7 +15,7 @@ use crate::model::envelope::BODIES;
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::Item;
-use crate::model::notice::Notice;
+use crate::model::notice::{Asked, Notice};
 use crate::model::outcome::OutcomeKind;
 use crate::model::reason::Reason;
 use crate::model::state::State;
@@ -294,7 +294,8 @@ impl FileSession<'_> {
             Ok(None) => Ok(!self.has_twin(place, item, doubt)?),
             Ok(Some(damage)) => {
                 let why = format!("its body, {path}, {damage}");
-                self.set_aside(&place.path(), &place.destination, &why)?;
+                let asked = Asked::of(&item.envelope);
+                self.set_aside(&place.path(), &place.destination, &why, &asked)?;
                 Ok(false)
             }
             // As of an item's own file: it costs one item its turn.

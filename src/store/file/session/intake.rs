@@ -24,6 +24,7 @@ use super::drop_name::{DropFile, stem_of, taking_name};
 use super::taking::{waits, words};
 use super::{FileSession, is_loop};
 use crate::model::ids::{DestName, RequestId};
+use crate::model::notice::Asked;
 use crate::model::time::UnixMs;
 
 /// How many files are taken in with one sync of their box, and how many bytes they hold.
@@ -261,7 +262,15 @@ impl FileSession<'_> {
             let offer = match decide(&dropped) {
                 Intake::Accept(offer) => offer,
                 Intake::Refuse(why) => {
-                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
+                    // What is no item names nobody that could be trusted to be there.
+                    let nobody = Asked::default();
+                    self.set_aside_as(
+                        &path,
+                        &file.original(),
+                        destination.as_str(),
+                        &why,
+                        &nobody,
+                    )?;
                     continue;
                 }
             };
@@ -352,7 +361,8 @@ impl FileSession<'_> {
                 let kind = self.store.disk.stat(&whole).map(|meta| meta.kind);
                 if matches!(kind, Ok(Kind::File)) {
                     let why = format!("{error}: at most {bytes_max} bytes are taken in");
-                    self.set_aside_as(path, &file.original(), destination.as_str(), &why)?;
+                    let nobody = Asked::default();
+                    self.set_aside_as(path, &file.original(), destination.as_str(), &why, &nobody)?;
                 } else {
                     let why = "it is not a regular file, and was not opened";
                     self.stays(path, why, &mut taken.stay);

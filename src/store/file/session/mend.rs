@@ -23,7 +23,7 @@ use super::{FileSession, Got};
 use crate::model::event::{Event, EventKind};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
-use crate::model::notice::Notice;
+use crate::model::notice::{Asked, Notice};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
 
@@ -147,7 +147,7 @@ impl FileSession<'_> {
                     self.lost_event(place, &item, bytes_good, self.now)?;
                 }
                 let destination = place.map(|place| place.destination).unwrap_or_default();
-                self.set_aside(relative, &destination, why)
+                self.set_aside(relative, &destination, why, &Asked::default())
             }
             _ => Ok(()),
         }

@@ -7,6 +7,7 @@ use super::super::{accept, stuck};
 use super::FileSession;
 use super::drop_name::DropFile;
 use crate::model::ids::DestName;
+use crate::model::notice::Asked;
 use crate::model::state::State;
 
 impl FileSession<'_> {
@@ -20,6 +21,7 @@ impl FileSession<'_> {
     ) -> Result<(), StoreError> {
         let dir = format!("incoming/{destination}");
         let (taking, offers): (Vec<_>, Vec<_>) = taking.into_iter().unzip();
+        let asked: Vec<Asked> = offers.iter().map(|o| Asked::of(&o.envelope)).collect();
         let mut again = match offers.len() {
             2.. => offers.iter().map(same_offer).collect(),
             _ => VecDeque::new(),
@@ -38,7 +40,7 @@ impl FileSession<'_> {
             }
             Ok(()) | Err(_) => None,
         };
-        for (file, answer) in taking.iter().zip(answers) {
+        for ((file, asked), answer) in taking.iter().zip(asked).zip(answers) {
             let path = format!("{dir}/{}", file.name);
             let offer = again.pop_front().flatten();
             match answer {
@@ -55,11 +57,11 @@ impl FileSession<'_> {
                     let why = format!(
                         "it repeats item {id}, whose file was damaged and set aside: neither is sent; `tickpost show {id}` says where that is. To send it again, drop it with a new `key`"
                     );
-                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
+                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why, &asked)?;
                 }
                 Answer::Refused(refusal) => {
                     let why = refusal.to_string();
-                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why)?;
+                    self.set_aside_as(&path, &file.original(), destination.as_str(), &why, &asked)?;
                 }
                 Answer::Full(full) => taken.full = Some(full),
                 // The next tick looks again.

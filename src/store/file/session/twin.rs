@@ -12,6 +12,7 @@ use super::super::{FileStore, stuck, tombstones};
 use super::{FileSession, Got};
 use crate::model::ids::RequestId;
 use crate::model::item::Item;
+use crate::model::notice::Asked;
 use crate::model::state::State;
 use crate::model::time::{MINUTE_MS, UnixMs};
 use crate::model::tombstone::Tombstone;
@@ -216,7 +217,8 @@ impl FileSession<'_> {
         }
         if let Some(tombstone) = pruned {
             let why = format!("this item was {}, and was pruned", tombstone.state);
-            self.set_aside(&place.path(), &place.destination, &why)?;
+            let nobody = Asked::default();
+            self.set_aside(&place.path(), &place.destination, &why, &nobody)?;
             return Ok(true);
         }
         Ok(false)
@@ -301,7 +303,9 @@ impl FileSession<'_> {
             (other, place)
         };
         let why = doubles::why(stays);
-        self.set_aside(&goes.path(), &goes.destination, &why)?;
+        // Its item goes on: whoever asked for that hears of it.
+        let nobody = Asked::default();
+        self.set_aside(&goes.path(), &goes.destination, &why, &nobody)?;
         Ok(goes == other)
     }
 }
