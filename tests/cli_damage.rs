@@ -11,7 +11,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use bench::{Bench, KEYED, assert_fields};
 use support::{Receiver, Reply};
@@ -351,17 +351,8 @@ fn a_command_on_a_damaged_item_says_so_and_the_item_can_still_be_asked_for() {
     }
 }
 
-#[test]
-fn an_item_that_cannot_be_read_costs_one_item() {
-    if !rustix::process::geteuid().is_root() {
-        // Only root can give the spool to another user, for whom modes count.
-        return;
-    }
-    let (bench, receiver) = bench();
-    let bad = bench.enqueue("shop", &["--data", "x"]);
-    let good = bench.enqueue("shop", &["--data", "x"]);
-    let path = bench.spool().join(bench.place(&bad));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+/// Gives the spool to a user for whom modes count, and runs commands as that user.
+fn as_nobody(bench: &Bench) -> impl Fn(&[&str]) -> Output {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(bench.dir(), open.clone()).unwrap();
     let program = bench.dir().join("tickpost");
@@ -373,7 +364,7 @@ fn an_item_that_cannot_be_read_costs_one_item() {
         .status()
         .unwrap();
     assert!(owned.success());
-    let run = |words: &[&str]| {
+    move |words| {
         Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(&program)
@@ -382,7 +373,71 @@ fn an_item_that_cannot_be_read_costs_one_item() {
             .args(words)
             .output()
             .unwrap()
-    };
+    }
+}
+
+/// Only the clock of the last tick and the line of this one are lost with it.
+#[test]
+fn a_log_of_ticks_that_cannot_be_used_keeps_nothing_from_being_sent() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (bench, receiver) = bench();
+    bench.tick();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let log = bench.files("log/ticks-").remove(0);
+    let run = as_nobody(&bench);
+    let closed = fs::Permissions::from_mode(0o000);
+    fs::set_permissions(bench.spool().join(&log), closed).unwrap();
+    for _ in 0..2 {
+        let ticked = run(&["tick"]);
+        let said = String::from_utf8_lossy(&ticked.stderr);
+        assert_eq!(ticked.status.code(), Some(77), "{said}");
+        assert!(said.contains("cannot append to"), "{said}");
+    }
+    assert_eq!(receiver.arrivals().len(), 1);
+    assert!(bench.place(&id).starts_with("confirmed/"));
+    assert_eq!(bench.files("journal/"), Vec::<String>::new());
+    let checked = run(&["status", "--check"]);
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert_ne!(checked.status.code(), Some(0), "{said}");
+    assert!(said.contains(&log), "{said}");
+    assert_eq!(run(&["audit"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_destination_whose_memory_cannot_be_read_is_told_of_by_a_check() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (bench, receiver) = bench();
+    bench.enqueue("shop", &["--data", "x"]);
+    bench.tick();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    let run = as_nobody(&bench);
+    let memory = bench.spool().join("destinations/shop.json");
+    fs::set_permissions(&memory, fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(run(&["tick"]).status.code(), Some(0));
+    assert!(bench.place(&id).starts_with("pending/"));
+    assert_eq!(receiver.arrivals().len(), 1);
+    let checked = run(&["--json", "status", "--check"]);
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(1), "{said}");
+    assert!(said.contains("out_of_reach"), "{said}");
+}
+
+#[test]
+fn an_item_that_cannot_be_read_costs_one_item() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give the spool to another user, for whom modes count.
+        return;
+    }
+    let (bench, receiver) = bench();
+    let bad = bench.enqueue("shop", &["--data", "x"]);
+    let good = bench.enqueue("shop", &["--data", "x"]);
+    let path = bench.spool().join(bench.place(&bad));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    let run = as_nobody(&bench);
     let ticked = run(&["tick"]);
     let said = String::from_utf8_lossy(&ticked.stderr);
     assert_eq!(ticked.status.code(), Some(0), "{said}");

@@ -10,6 +10,7 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -238,4 +239,35 @@ fn a_notice_holds_no_secret() {
         "the credential is shop's own"
     );
     spool_is_clean(&bench);
+}
+
+/// As some keepers of secrets serve them: whoever opens it waits until somebody writes.
+#[test]
+fn a_pipe_in_the_place_of_a_secret_or_a_certificate_costs_its_destination() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::new();
+    let pipe = bench.dir().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let pipe = pipe.display();
+    let secret = format!("auth = {{ bearer = {{ file = \"{pipe}\" }} }}");
+    let tls = format!("tls = {{ ca_file = \"{pipe}\" }}");
+    bench.configure(
+        "",
+        &[
+            ("secret", &receiver.url(), &secret),
+            ("tls", "https://127.0.0.1:9", &tls),
+            ("shop", &receiver.url(), ""),
+        ],
+    );
+    let ids: Vec<String> = ["secret", "tls", "shop"]
+        .map(|name| bench.enqueue(name, &["--data", "x"]))
+        .into();
+    let ticked = bench.run(&["tick"]).ok();
+    assert!(ticked.stderr.contains("no regular file"), "{ticked:#?}");
+    assert!(bench.place(&ids[2]).starts_with("confirmed/"));
+    for id in &ids[..2] {
+        assert!(!bench.place(id).starts_with("unknown/"), "{id}");
+    }
+    assert_eq!(receiver.arrivals().len(), 1);
 }

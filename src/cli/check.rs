@@ -5,6 +5,9 @@
 
 mod judge;
 
+use std::path::Path;
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde_json::json;
 
 use self::judge::{Level, Limit, Limits, Problem, Values, all_is_well, judge, perfdata, waiting};
@@ -226,6 +229,12 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
     if let Err(error) = store.check_original() {
         no_tick = no_tick.or(Some(exit::in_words(&error.into())));
     }
+    if no_tick.is_none() && is_read_only(&context.root()) {
+        no_tick = Some(format!(
+            "the file system of {} is read-only; look at the kernel's log, mend it, and mount it again",
+            context.root().display()
+        ));
+    }
     let mut full = None;
     if let Some(config) = &config {
         full = super::status::full_of(config, &store)?;
@@ -263,6 +272,12 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         no_tick,
         full,
     })
+}
+
+/// Whether nobody can write to a file system: the kernel turns it so where it does not trust the disk
+/// any more.
+fn is_read_only(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 fn suspended(status: &Status) -> Vec<String> {

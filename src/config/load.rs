@@ -1,8 +1,8 @@
 //! Files → texts → a checked configuration, or everything that is wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -108,13 +108,28 @@ fn toml_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads a file, but waits for no FIFO.
-fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+/// Opens a file that the configuration names, or is part of it. Waits for no FIFO.
+///
+/// # Errors
+///
+/// Those of opening a file, and one if it is none.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_file() {
-        fs::read(path)
+        File::open(path)
     } else {
         Err(io::Error::other("it is no regular file"))
     }
+}
+
+/// Reads such a file.
+///
+/// # Errors
+///
+/// Those of [`open_regular`], and of reading.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Takes a file among the sources if it is text.

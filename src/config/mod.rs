@@ -22,6 +22,8 @@ mod reader;
 mod sections;
 mod units;
 
+pub use load::{open_regular, read_regular};
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

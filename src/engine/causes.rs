@@ -82,6 +82,7 @@ impl Tick<'_, '_> {
                     "destination `{name}`: {} cannot be read: {source}; {cost}",
                     path.display()
                 ));
+                self.report.foreign += 1;
                 Ok(None)
             }
             Err(error) => Err(error),

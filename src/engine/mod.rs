@@ -234,7 +234,7 @@ impl Tick<'_, '_> {
         }
         let met = self.session.met();
         self.report.corrupt = met.set_aside.len() as u64;
-        self.report.foreign = met.foreign.len() as u64;
+        self.report.foreign += met.foreign.len() as u64;
         self.report.warnings.extend(met.warnings());
         self.report
             .warnings
@@ -268,13 +268,24 @@ fn lane_of<'l>(lanes: &'l mut [Lane], name: &DestName) -> Option<&'l mut Lane> {
     lanes.iter_mut().find(|lane| lane.destination.name == *name)
 }
 
-/// How far the clock can be trusted, by what the last tick left behind.
+/// How far the clock can be trusted, by what the last tick left behind. Where that cannot be read,
+/// nobody knows: what is due is sent all the same.
 ///
 /// # Errors
 ///
-/// The first [`StoreError`] met.
+/// The first other [`StoreError`] met.
 pub fn clock_trust(store: &dyn Store, clock: &dyn Clock) -> Result<Trust, StoreError> {
-    let last = store.last_tick()?;
+    let last = match store.last_tick() {
+        Err(StoreError::Io {
+            op: "read",
+            path,
+            source,
+        }) => {
+            let path = path.display();
+            return Ok(Trust::unknown(format!("{path} cannot be read: {source}")));
+        }
+        last => last?,
+    };
     let boot = clock.boot();
     Ok(Trust::of(last.as_ref(), clock.now(), boot.as_ref()))
 }

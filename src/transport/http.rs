@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use super::redact::Redactor;
 use super::request::{Assembled, Payload, assemble, needs_body};
 use super::secret::{self, Credential};
 use super::{Send as Attempt, Sent, Streamed, Transport};
-use crate::config::{Destination, Tls};
+use crate::config::{Destination, Tls, read_regular};
 use crate::model::envelope::sha256_hex;
 use crate::model::ids::DestName;
 use crate::model::outcome::{Answer, Failure, Outcome, TransportClass};
@@ -494,5 +494,6 @@ fn with_tls(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| failed(format_args!("cannot read {}: ", path.display()), &error))
+    read_regular(path)
+        .map_err(|error| failed(format_args!("cannot read {}: ", path.display()), &error))
 }

@@ -1,6 +1,6 @@
 //! Secrets: read when they are needed, shown to nobody.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use secrecy::zeroize::Zeroizing;
 
-use crate::config::{Auth, SecretRef};
+use crate::config::{Auth, SecretRef, open_regular};
 use crate::model::envelope::sha256_hex;
 
 /// A secret is a line of text; whatever is longer was named by mistake.
@@ -115,7 +115,7 @@ fn file_of(secret: &SecretRef) -> Result<PathBuf, SecretError> {
 /// The text of a file; `None` if it is too long or no text.
 fn read_file(path: &Path) -> io::Result<Option<Zeroizing<String>>> {
     let mut bytes = Zeroizing::new(Vec::new());
-    File::open(path)?
+    open_regular(path)?
         .take(SECRET_BYTES_MAX + 1)
         .read_to_end(&mut bytes)?;
     let fits = u64::try_from(bytes.len()).is_ok_and(|len| len <= SECRET_BYTES_MAX);

@@ -147,6 +147,18 @@ pub fn look(
         };
         destinations.insert(name, own_status);
     }
+    let mut unreadable = counts.unreadable;
+    let last_tick = match store.last_tick() {
+        Err(StoreError::Io {
+            op: "read",
+            path,
+            source,
+        }) => {
+            unreadable.push(format!("{}: {source}", path.display()));
+            None
+        }
+        last => last?,
+    };
     Ok(Status {
         at: now,
         spool,
@@ -158,7 +170,7 @@ pub fn look(
         parked: counts.parked.values().sum(),
         destinations,
         foreign: counts.foreign,
-        unreadable: counts.unreadable,
-        last_tick: store.last_tick()?,
+        unreadable,
+        last_tick,
     })
 }

@@ -286,6 +286,25 @@ fn prune_frees_a_full_disk() {
     });
 }
 
+/// As the kernel turns a file system whose disk it does not trust any more.
+#[test]
+fn a_check_tells_that_nothing_can_be_written() {
+    if std::env::var_os(super::ENCLOSED).is_none() {
+        return;
+    }
+    let small = Small::tmpfs("tmpfs", "size=48m");
+    let bench = &small.bench;
+    bench.run(&["init"]).ok();
+    bench.run(&["tick"]).ok();
+    bench.run(&["status", "--check"]).ok();
+    let mut done = Command::new("mount");
+    done.args(["-o", "remount,ro"]);
+    assert!(done.arg(&small.mount).status().unwrap().success());
+    bench.run(&["tick"]).code(74);
+    let checked = bench.run(&["status", "--check"]).code(2);
+    checked.prints("no tick can run").prints("is read-only");
+}
+
 /// Without a limit of its own `enqueue` meets the full disk itself.
 #[test]
 fn what_does_not_fit_is_not_accepted_and_leaves_nothing() {

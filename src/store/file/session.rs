@@ -1049,19 +1049,22 @@ impl Session for FileSession<'_> {
                 // The journal goes; the file's own time now tells when the claim was.
                 session.keeps_claims |= !session.hint_or_tell(&path, at)?;
             }
+            let mut appended = Ok(());
             if let Some(line) = line {
                 let path = session.store.path(&logs::tick_log(session.store, now)?);
                 let mut text = format!("{line}\n");
-                session.with_room(|session| {
+                appended = session.with_room(|session| {
                     session.store.with_dir("log", || {
                         let appended = session.store.disk.append_line(&path, text.as_bytes());
                         // The second time after what the first has torn off.
                         text.insert(0, '\n');
                         appended.map_err(|source| io_error("append to", &path, source))
                     })
-                })?;
+                });
             }
-            session.checkpoint()
+            // A log that cannot be written to keeps nothing from being settled.
+            session.checkpoint()?;
+            appended
         })?;
         if self.tight.is_some() {
             reserve::close(self.store);
