@@ -3,12 +3,16 @@
 //! network answers from a script.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::{Gate, Gated, store_on};
 use tempfile::TempDir;
 use tickpost::clock::Clock;
 use tickpost::config::Config;
@@ -503,7 +507,8 @@ fn what_is_worthless_ends_and_is_not_sent() {
     world.tick(&[status(403)]);
     assert_eq!(world.word(id), "held permission_denied");
     world.clock.pass(HOUR_MS);
-    world.tick(&[]);
+    let report = world.tick(&[]);
+    assert_eq!((report.failed, report.released), (1, 0), "{report:?}");
     assert_eq!(world.word(id), "failed expired");
 
     // Maybe-acted: a person must look.
@@ -746,6 +751,9 @@ fn what_went_under_another_key_is_not_repeated_under_this_one() {
         fs::write(&path, text).unwrap();
         world.config = Config::load(&path).unwrap();
         world.clock.pass(10 * MINUTE_MS);
+        let steps = plan(&world.config, &world.store, None, None, world.clock.now()).unwrap();
+        let repeats = steps[0].action == "resend";
+        assert_eq!(repeats, want.starts_with("confirmed"), "{why}: {steps:?}");
         world.tick(&[]);
         assert_eq!(world.word(id), want, "{why}");
         // What is first sent now is as ever.
@@ -929,6 +937,74 @@ fn a_limit_is_a_limit() {
         assert_eq!(report.left, 13, "{report:?}");
         assert_eq!(world.count(State::Pending), 13);
     }
+}
+
+/// What is claimed and not sent is a person's work after a crash where there is no key.
+#[test]
+fn a_limit_is_one_for_all_destinations() {
+    let world = World::with("[destination.other]\nbase_url = \"http://127.0.0.1:9\"", "");
+    world.post();
+    world.accept(|e| e.destination = "other".parse().unwrap());
+    let mut looks = 0;
+    let report = Engine {
+        config: &world.config,
+        store: &world.store,
+        clock: &world.clock,
+        jitter: &mut || 0,
+        stop: &|| false,
+        watch: &mut |_| {
+            looks += 1;
+            let counts = world.store.counts().unwrap();
+            let claimed = |of: &BTreeMap<State, u64>| of.get(&State::Unknown).copied();
+            let claimed: u64 = counts.destinations.values().filter_map(claimed).sum();
+            assert_eq!(claimed, 0, "{counts:?}");
+        },
+    }
+    .tick(
+        &mut world.wire(),
+        &Options {
+            limit: Some(1),
+            ..Options::default()
+        },
+    )
+    .unwrap();
+    assert_eq!((looks, report.attempts, report.left), (1, 1, 1));
+}
+
+/// When the journal is written and synced.
+#[derive(Clone)]
+struct Times(Hands, Rc<RefCell<Vec<(String, UnixMs)>>>);
+
+impl Gate for Times {
+    fn write(&self, op: &str, _: &Path) -> std::io::Result<()> {
+        self.1.borrow_mut().push((op.to_owned(), self.0.now()));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_answered_is_synced_in_a_tenth_of_a_second_and_not_one_by_one() {
+    const TAKES_MS: u64 = 30;
+    let mut world = World::new(&format!("{KEYED}\nconcurrency = 1"));
+    for _ in 0..20 {
+        world.post();
+    }
+    let times = Times(world.clock.clone(), Rc::default());
+    world.store = store_on(Gated(times.clone()), &world.dir.path().join("spool"));
+    let report = world.tick_as(VecDeque::new(), TAKES_MS, &Options::default());
+    assert_eq!(report.confirmed, 20);
+    let ops = times.1.borrow();
+    let of = |what: &str| -> Vec<UnixMs> {
+        let of = ops.iter().filter(|(op, _)| op == what);
+        of.map(|(_, at)| *at).collect()
+    };
+    let (written, synced) = (of("log append"), of("log sync"));
+    for at in &written {
+        let next = synced.iter().find(|sync| *sync >= at).unwrap();
+        // Who waits for an answer syncs when it is there.
+        assert!(next.since(*at) < 100 + TAKES_MS, "{written:?} {synced:?}");
+    }
+    assert!(synced.len() < written.len() / 2, "{written:?} {synced:?}");
 }
 
 /// Suspends the destination by refused connections until `end`.
@@ -1140,6 +1216,24 @@ fn a_tick_waits_for_what_only_a_rate_keeps_back() {
         times.windows(2).all(|two| two[1].since(two[0]) >= 200),
         "{times:?}"
     );
+}
+
+/// It has nothing under way meanwhile, and who never answers would take every place.
+#[test]
+fn a_place_is_kept_for_what_a_rate_keeps_back() {
+    let general = "[tick]\nconcurrency = 2\nmax_runtime = \"9s\"\n[destination.silent]\nbase_url = \"http://127.0.0.1:9\"";
+    let world = World::with(general, "rate = \"5/s\"");
+    let silent = |e: &mut Envelope| e.destination = "silent".parse().unwrap();
+    let ids: Vec<RequestId> = (0..3).map(|_| world.post()).collect();
+    for _ in 0..2 {
+        world.accept(silent);
+    }
+    // The second that is sent is never answered.
+    let script = VecDeque::from([Some(status(200)), None]);
+    world.tick_as(script, 0, &Options::default());
+    let begun = world.begun.borrow();
+    let is_silent: Vec<bool> = begun.iter().map(|(_, id)| !ids.contains(id)).collect();
+    assert_eq!(is_silent, [false, true, false, false, true]);
 }
 
 #[test]
