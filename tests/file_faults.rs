@@ -208,6 +208,14 @@ fn no_reserve_is_made_of_the_last_inodes() {
     }
 }
 
+/// A reserve is for the day when there is no room, and what keeps it from being made is not that.
+#[test]
+fn a_reserve_that_cannot_be_made_for_another_reason_stops_nobody() {
+    let spool = Spool::new();
+    spool.fails("write_new", "reserve/05");
+    assert!(!spool.is_tight());
+}
+
 /// An operator's command, or a tick, has moved it meanwhile.
 #[test]
 fn an_item_that_vanishes_while_it_is_looked_at_is_no_fault() {
@@ -419,4 +427,78 @@ fn an_error_of_the_journal_is_no_other_file() {
         session.claim(&want(9), NOW, &mut claim).is_err(),
         "it has failed for good"
     );
+}
+
+fn keyed(n: u64) -> Offer {
+    let mut envelope = envelope(n);
+    envelope.request = common::envelope(1).request;
+    envelope.key = Some("k".to_owned());
+    Offer {
+        envelope,
+        accepted: accepted(),
+        own_id: false,
+        body: None,
+    }
+}
+
+/// Whoever accepted it may have died before it was durable, and a repeat that is told of it does not
+/// come again.
+#[test]
+fn an_item_whose_place_cannot_be_synced_is_not_said_to_be_known() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let mut answers = Vec::new();
+    let mut accept = |n| {
+        let done = store.accept_all(vec![keyed(n)], &Limits::NONE, &mut answers);
+        done.map(|()| answers[0].clone())
+    };
+    assert_eq!(accept(1).unwrap(), Answer::New(id(1)));
+    spool.fails("sync_dir", "pending/a");
+    assert!(accept(2).is_err());
+    *spool.script.fails.borrow_mut() = None;
+    assert_eq!(accept(3).unwrap(), Answer::Known(id(1)));
+}
+
+#[test]
+fn a_name_that_is_given_up_and_stays_is_told() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(9), accepted()).unwrap();
+    let full = Limits {
+        items_max: Some(1),
+        ..Limits::NONE
+    };
+    let name = tickpost::model::envelope::sha256_hex(b"k");
+    spool.fails("unlink", &name);
+    let mut answers = Vec::new();
+    let done = store.accept_all(vec![keyed(1)], &full, &mut answers);
+    let error = done.unwrap_err().to_string();
+    assert!(error.contains(&name), "{error}");
+}
+
+/// A sync of it may have failed, and then another one of the same file says nothing.
+#[test]
+fn a_journal_that_cannot_be_written_anew_is_not_replayed() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(9), NOW, &mut claim).unwrap();
+    drop(session);
+    spool.fails("replace", "journal/00000001.jsonl");
+    assert!(store.lock(&owner(NOW)).is_err());
+    *spool.script.fails.borrow_mut() = None;
+    store.lock(&owner(NOW)).unwrap();
+}
+
+/// An adoption makes it again; until then everybody can look.
+#[test]
+fn a_spool_without_its_lock_can_be_looked_at() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    spool.disk.unlink(&path("lock")).unwrap();
+    let counts = store.counts().unwrap();
+    assert_eq!(counts.destinations["a"][&State::Pending], 1);
+    assert!(store.find(id(1)).unwrap().is_some());
 }

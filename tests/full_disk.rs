@@ -93,7 +93,7 @@ impl Gate for FullDisk {
         ];
         let has_room = self.frees
             && op != "reserve_file"
-            && fs::symlink_metadata(self.root.join("reserve")).is_err();
+            && fs::symlink_metadata(self.root.join("reserve/01")).is_err();
         if self.full.get() && needs_room.contains(&op) && !has_room {
             return Err(self.errno.into());
         }
@@ -259,6 +259,8 @@ fn a_whole_destination_can_be_held_on_a_full_disk() {
     let full = full_disk(Errno::NOSPC, true);
     let session = full.store.lock(&owner(NOW)).unwrap();
     session.close(NOW, None).unwrap();
+    // What somebody else has put there keeps the directory, and none of the room.
+    fs::write(full.path("reserve/notes"), "mine").unwrap();
     full.disk.full.set(true);
     let hold = tickpost::store::DestinationHold {
         at: NOW,
