@@ -663,10 +663,8 @@ fn whatever_of_the_directories_was_lost_the_end_is_the_same() {
     }
 }
 
-/// Blocks of a file reach the disk in any order: a later event whole, a piece of an earlier one not.
-#[test]
-fn a_hole_before_an_event_is_filled_from_the_journal() {
-    let spool = Spool::new();
+/// An item that was recovered, claimed and confirmed, by a session that died. Its place.
+fn recovered_and_confirmed(spool: &Spool) -> String {
     let store = spool.store();
     spool.plant(&format!("unknown/a/{}.1.jsonl", id(1)), &bytes_of(1, &[]));
     let mut session = store.lock(&owner(NOW)).unwrap();
@@ -683,6 +681,15 @@ fn a_hole_before_an_event_is_filled_from_the_journal() {
     let before = items_of(&spool.tree(&STATES));
     let (place, events) = &before[&id(1)];
     assert_eq!(events.len(), 3);
+    place.clone()
+}
+
+/// Blocks of a file reach the disk in any order: a later event whole, a piece of an earlier one not.
+#[test]
+fn a_hole_before_an_event_is_filled_from_the_journal() {
+    let spool = Spool::new();
+    let place = &recovered_and_confirmed(&spool);
+    let store = spool.store();
     let good = fs::read(spool.path(place)).unwrap();
     let from = bytes_of(1, &[]).len();
     for to in [from + 33, good.len() - 1] {
@@ -690,11 +697,29 @@ fn a_hole_before_an_event_is_filled_from_the_journal() {
         bytes[from..to].fill(0);
         fs::write(spool.path(place), bytes).unwrap();
         let journal = fs::read(spool.path("journal/00000001.jsonl")).unwrap();
+        // Who only looks reads it as it will be.
+        let found = store.find(id(1)).unwrap().unwrap();
+        let item = store.read(&found).unwrap().unwrap().unwrap();
+        assert_eq!(item.events.len(), 3, "{from} to {to}");
         store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
         assert_eq!(fs::read(spool.path(place)).unwrap(), good, "{from} to {to}");
         fs::write(spool.path("journal/00000001.jsonl"), journal).unwrap();
     }
     assert!(spool.names(&["corrupt"]).is_empty());
+}
+
+/// The journal knows of the events after it alone: they would stand in its place.
+#[test]
+fn a_hole_in_an_event_of_before_the_journal_is_left_as_it_is() {
+    let spool = Spool::new();
+    let place = &recovered_and_confirmed(&spool);
+    let mut bytes = fs::read(spool.path(place)).unwrap();
+    let from = bytes.iter().position(|b| *b == b'\n').unwrap() + 1;
+    bytes[from..bytes_of(1, &[]).len() - 1].fill(0);
+    fs::write(spool.path(place), &bytes).unwrap();
+    let store = spool.store();
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    assert_eq!(fs::read(spool.path(place)).unwrap(), bytes);
 }
 
 /// A power loss in the middle of a rename can leave both names.
@@ -1400,6 +1425,25 @@ fn what_is_taken_in_together_is_bounded_in_bytes() {
     let taken = session.take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut refuse);
     assert!(taken.unwrap().left);
     assert_eq!(looks, 4);
+}
+
+#[test]
+fn what_is_taken_in_together_is_bounded_in_files() {
+    let spool = Spool::in_memory();
+    fs::create_dir_all(spool.path("incoming/a")).unwrap();
+    for n in 1..=201 {
+        fs::write(spool.path(&format!("incoming/a/{n}.json")), "{}").unwrap();
+    }
+    let store = spool.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let mut looks = 0;
+    let mut refuse = |_: &Dropped<'_>| {
+        looks += 1;
+        Intake::Refuse("it is no item".to_owned())
+    };
+    let taken = session.take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut refuse);
+    assert!(taken.unwrap().left);
+    assert_eq!(looks, 200);
 }
 
 #[test]

@@ -625,3 +625,23 @@ fn rename_into(
     }
     Ok(store.disk.rename(from, to))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member can bring two.
+    #[test]
+    fn a_group_takes_nobody_in_whose_names_may_be_too_many() {
+        let is_full = |names| {
+            let group = Group {
+                names,
+                ..Group::default()
+            };
+            group.is_full()
+        };
+        assert!(!is_full(GROUP_NAMES_MAX - 2));
+        assert!(is_full(GROUP_NAMES_MAX - 1));
+        assert!(is_full(GROUP_NAMES_MAX));
+    }
+}

@@ -439,6 +439,20 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    /// A line can be whole, and a record, and still not what was written.
+    #[test]
+    fn a_line_that_another_digit_makes_no_less_of_a_record_is_damaged() {
+        let record = Record::Claim {
+            at: UnixMs(1),
+            items: vec![],
+        };
+        let line = String::from_utf8(encode(&record).unwrap()).unwrap();
+        assert_eq!(decode(line.as_bytes()).len(), 1);
+        let other = line.replace("00.001Z", "00.002Z");
+        assert_ne!(other, line);
+        assert_eq!(decode(other.as_bytes()), []);
+    }
+
     #[test]
     fn decoding_stops_at_the_first_damage() {
         let record = |at| Record::Claim {
