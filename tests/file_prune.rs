@@ -348,6 +348,43 @@ fn what_a_session_has_settled_it_can_prune_and_no_replay_brings_it_back() {
     assert_eq!(lines(&spool, "log/pruned-20261130.jsonl").len(), 1);
 }
 
+/// Its caller made its id so. Tombstones are looked for from the day on that an id carries: one of
+/// before would never be found.
+#[test]
+fn an_item_whose_id_is_ahead_of_time_stays_until_then() {
+    let spool = Spool::new();
+    let place = spool.settled(1, State::Confirmed, long_ago(), |_| {});
+    let store = spool.store();
+    let before = NOW.minus(1);
+    assert_eq!(store.prunable(&keep(), before).unwrap(), counts(0, 0, 0));
+    assert_eq!(prune(&store, before).unwrap(), counts(0, 0, 0));
+    assert!(spool.has(&place));
+    assert_eq!(store.prunable(&keep(), NOW).unwrap(), counts(1, 0, 0));
+    assert_eq!(prune(&store, NOW).unwrap(), counts(1, 0, 0));
+    assert!(!spool.has(&place));
+}
+
+/// Of a group that a session died over the tombstones are there, however long, and bodies too.
+#[test]
+fn a_whole_group_of_long_tombstones_is_finished() {
+    let spool = Spool::new();
+    let mut log = Vec::new();
+    for n in 1..=128 {
+        let place = spool.settled(n, State::Confirmed, long_ago(), |e| {
+            e.key = Some(format!("{n}{}", "k".repeat(3000)));
+        });
+        let bytes = fs::read(spool.path(&place)).unwrap();
+        fs::remove_file(spool.path(&place)).unwrap();
+        let item = Item::parse(&bytes).unwrap().item;
+        log.extend(Tombstone::of(&item, NOW).unwrap().line().unwrap());
+        spool.plant(&format!("bodies/{}", id(n)), "large");
+    }
+    spool.plant(LOG, log);
+    prune(&spool.store(), NOW).unwrap();
+    let left: Vec<_> = fs::read_dir(spool.path("bodies")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 // ---------------------------------------------------------------- keys
 
 #[test]
