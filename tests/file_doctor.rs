@@ -325,6 +325,61 @@ fn a_body_whose_item_has_just_been_accepted_stays() {
     assert!(spool.path(&body).exists());
 }
 
+/// Somebody puts another file in the place of one when that is looked at once more.
+#[derive(Clone)]
+struct Replacement {
+    place: PathBuf,
+    other: PathBuf,
+    left: Arc<AtomicUsize>,
+}
+
+impl Gate for Replacement {
+    fn write(&self, _: &str, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, op: &str, path: &Path) -> io::Result<()> {
+        if op == "stat" && path == self.place && self.other.exists() {
+            match self.left.load(Ordering::Relaxed).checked_sub(1) {
+                Some(left) => self.left.store(left, Ordering::Relaxed),
+                None => fs::rename(&self.other, path)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name that goes is one of a file that has another.
+#[test]
+fn a_file_that_takes_the_place_of_a_second_name_is_not_removed() {
+    for looks in 0.. {
+        let spool = Spool::new();
+        let item = accept(&spool.store(), 1, None, false);
+        let place = spool.path(&format!("pending/a/{item}.jsonl"));
+        let claimed = format!("unknown/a/{item}.1.jsonl");
+        let bytes = fs::read(&place).unwrap();
+        fs::create_dir_all(spool.path("unknown/a")).unwrap();
+        fs::hard_link(&place, spool.path(&claimed)).unwrap();
+        // A copy from before its first event was whole.
+        let other = spool.dir.path().join("other");
+        fs::write(&other, &bytes[..bytes.len() - 1]).unwrap();
+        let gate = Replacement {
+            place,
+            other: other.clone(),
+            left: Arc::new(AtomicUsize::new(looks)),
+        };
+        mend(&spool.store_on(Arc::new(Gated(gate))), now()).unwrap();
+        if other.exists() {
+            assert!(looks > 1, "{looks}");
+            return;
+        }
+        let mut all = Vec::new();
+        walk(&spool.root, &mut all);
+        let is_it = |path: &&PathBuf| fs::read(path).unwrap() == bytes[..bytes.len() - 1];
+        assert_eq!(all.iter().filter(is_it).count(), 1, "after {looks} looks");
+    }
+}
+
 /// A process that dies at its `n`th write: that and all later ones are not done.
 #[derive(Clone)]
 struct Death {
@@ -510,4 +565,20 @@ fn dying_while_adopting(copy: &dyn Fn(&Spool) -> Spool) {
     });
     assert!(deaths > 10, "{deaths}");
     drop(original.dir);
+}
+
+/// Else it would be nobody's copy until a tick has written the clock's file again.
+#[test]
+fn an_adopted_spool_knows_a_backup_of_itself_at_once() {
+    let spool = Spool::new();
+    accept(&spool.store(), 1, None, false);
+    let copy = spool.copy();
+    adopt(&copy.store()).unwrap();
+    copy.store().check_original().unwrap();
+    // Put back where the lock has the inode that is named.
+    let clock = copy.path("log/clock.json");
+    let other = copy.path("log/other");
+    fs::copy(&clock, &other).unwrap();
+    fs::rename(&other, &clock).unwrap();
+    assert!(copy.store().check_original().is_err());
 }
