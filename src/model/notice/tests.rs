@@ -216,6 +216,45 @@ fn each_address_is_told_once_and_each_telling_has_its_own_id() {
 }
 
 #[test]
+fn a_reason_is_explained_unless_a_person_is_it() {
+    let text = |reason: &Reason| {
+        let mut merged = Merged::default();
+        merged.add(&notice(About::Held, reason.as_str(), 1));
+        merged.0[0].text()
+    };
+    let (auth, operator) = (Reason::AUTH_INVALID, Reason::OPERATOR);
+    assert!(text(&auth).contains(auth.explain()));
+    assert!(!text(&operator).contains(operator.explain()));
+}
+
+#[test]
+fn groups_are_taken_apart_and_joined_as_they_are() {
+    let mut merged = Merged::default();
+    for (about, n) in [(About::Held, 1), (About::Failed, 2), (About::Held, 3)] {
+        merged.add(&notice(about, "why", n));
+    }
+    let singly = merged.clone().singly();
+    assert_eq!(singly.len(), 2);
+    assert!(singly.iter().all(|one| one.0.len() == 1));
+    let mut joined = Merged::default();
+    for one in singly {
+        joined.join(one);
+    }
+    assert_eq!(joined, merged);
+}
+
+#[test]
+fn who_asked_for_an_item_that_can_be_read_is_told_of_its_file() {
+    let mut envelope = item(&["phone"]).envelope;
+    let asked = Asked::of(&envelope);
+    let told = Notice::of_file(About::Corrupt, "f", "1", "billing", "torn", &asked, &[]);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].requester, envelope.requester);
+    envelope.notice = true;
+    assert_eq!(Asked::of(&envelope), Asked::default());
+}
+
+#[test]
 fn who_asked_for_a_damaged_item_is_told_as_far_as_its_first_line_can_be_read() {
     let told = |text: &str| {
         let asked = Asked::in_damaged(text.as_bytes());
