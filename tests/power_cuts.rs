@@ -33,7 +33,7 @@ use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::SEGMENT_BYTES;
 use tickpost::store::file::layout::Place;
 use tickpost::store::{
-    Answer, Decision, Dropped, Intake, Interrupted, Limits, Offer, Session, Store,
+    Answer, Decision, Dropped, Intake, Interrupted, Limits, Memory, Offer, Session, Store,
 };
 
 /// How many times each story is told, with other things lost.
@@ -571,6 +571,44 @@ fn a_hold_that_cannot_be_looked_at_is_a_hold() {
             .set(Some(("stat", "destinations/a.hold.json", errno)));
         assert!(store.destination_hold("a").unwrap().is_some(), "{errno}");
     }
+}
+
+/// Nothing else says it: a key's window would be open again.
+#[test]
+fn that_a_clock_was_set_back_is_known_after_a_loss_of_power() {
+    told(|spool| {
+        let until = NOW.plus(MINUTE);
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        session.note_set_back(until).unwrap();
+        session.close(NOW, None).unwrap();
+        // The next owner writes it anew, and power goes before everything is synced.
+        spool.drop_file("x.json", b"{}");
+        spool.dies("sync_all", "", |store| tick(store, 1));
+        spool.disk.lose_power();
+        let store = spool.store();
+        let session = store.lock(&owner(NOW)).unwrap();
+        assert_eq!(session.set_back_until(), Some(until), "{}", spool.why);
+    });
+}
+
+/// Under which key items go out is known before the first one does.
+#[test]
+fn what_is_remembered_of_a_destination_is_there_after_a_loss_of_power() {
+    told(|spool| {
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let memory = Memory {
+            told_unconfigured: true,
+            ..Memory::default()
+        };
+        session.remember(&dest("a"), &memory).unwrap();
+        session.sync_memories().unwrap();
+        drop(session);
+        spool.disk.lose_power();
+        let after = spool.store().memory(&dest("a")).unwrap();
+        assert_eq!(after, memory, "{}", spool.why);
+    });
 }
 
 /// It may hold anything, and what is told of others is told.
