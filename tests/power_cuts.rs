@@ -373,8 +373,8 @@ fn a_drop_keeps_the_id_of_its_item() {
 
 // ---------------------------------------------------------------- journal
 
-/// A tick ends well; then a person tidies `corrupt/`, a producer drops the file again as it should
-/// be, and power goes. The journal of that tick would set the new file aside.
+/// A tick ends well; then a person tidies `corrupt/` and mends what the file was refused for, a producer
+/// drops it again, and power goes. The journal of that tick would set the new file aside.
 #[test]
 fn a_journal_that_was_done_does_not_come_back() {
     told(|spool| {
@@ -384,9 +384,15 @@ fn a_journal_that_was_done_does_not_come_back() {
             spool.disk.unlink(&path(name)).unwrap();
         }
         spool.disk.sync_dir(&path("corrupt")).unwrap();
-        spool.drop_file("x.json", b"{}");
+        spool.drop_file("x.json", b"bad");
         spool.disk.lose_power();
-        tick(&spool.store(), 2);
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let mut mended = |_: &Dropped<'_>| accepts(id(2), false);
+        session
+            .take_in(&dest("a"), 1 << 20, &Limits::NONE, &mut mended)
+            .unwrap();
+        session.close(NOW, None).unwrap();
         assert!(spool.item(2).is_some(), "{}", spool.why);
         assert!(!spool.has("corrupt/x.json"), "{}", spool.why);
     });
