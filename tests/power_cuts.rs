@@ -422,13 +422,29 @@ fn a_full_journal_goes_when_its_follower_is_durable() {
         let mut count = |_: &str, _: u64, _: &[u8]| told += 1;
         spool.disk.walk(&path("pending/ops"), &mut count);
         assert_eq!(told, 1, "{}", spool.why);
+        let (state, events) = spool.item(1).unwrap();
+        assert_eq!(
+            (state, events.len()),
+            (State::Held, 2),
+            "{}: what it said of the item goes only when that is so",
+            spool.why
+        );
     }
 }
 
-/// Replay finds no room to write the journal anew: what it does because of a record must not outlive
-/// the record.
+/// What replay does because of a record must not outlive the record.
+#[test]
+fn a_journal_is_durable_before_it_is_replayed() {
+    replayed_and_lost(None);
+}
+
+/// Replay finds no room to write it anew.
 #[test]
 fn a_journal_is_durable_before_it_is_replayed_also_without_room() {
+    replayed_and_lost(Some("/tmp/journal_"));
+}
+
+fn replayed_and_lost(no_room: Option<&'static str>) {
     told(|spool| {
         offer(&spool.store(), 1);
         spool.disk.write_back();
@@ -439,7 +455,7 @@ fn a_journal_is_durable_before_it_is_replayed_also_without_room() {
         let event = attempt(1, NOW, State::Pending, Some(NOW.plus(MINUTE)));
         session.settle(&claims[0], event, vec![]).unwrap();
         drop(session);
-        spool.script.no_room.set(Some("/tmp/journal_"));
+        spool.script.no_room.set(no_room);
         spool.dies("sync_all", "", |store| {
             let mut session = store.lock(&owner(NOW)).unwrap();
             session.recover(&mut interrupted).unwrap();
