@@ -382,8 +382,12 @@ fn a_log_of_ticks_that_cannot_be_used_keeps_nothing_from_being_sent() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let (bench, receiver) = bench();
+    let receiver = Receiver::by_path([("/lost", vec![Reply::reset()])]);
+    let bench = Bench::with(&[("shop", &receiver.url(), KEYED)]);
+    let lost = bench.enqueue("shop", &["--data", "x", "--path", "/lost"]);
     bench.tick();
+    let to_resend = bench.place(&lost);
+    assert!(to_resend.starts_with("unknown/shop/20"), "{to_resend}");
     let id = bench.enqueue("shop", &["--data", "x"]);
     let log = bench.files("log/ticks-").remove(0);
     let run = as_nobody(&bench);
@@ -395,8 +399,9 @@ fn a_log_of_ticks_that_cannot_be_used_keeps_nothing_from_being_sent() {
         assert_eq!(ticked.status.code(), Some(77), "{said}");
         assert!(said.contains("cannot append to"), "{said}");
     }
-    assert_eq!(receiver.arrivals().len(), 1);
+    assert_eq!(receiver.arrivals().len(), 2);
     assert!(bench.place(&id).starts_with("confirmed/"));
+    assert_eq!(bench.place(&lost), to_resend, "nobody has to look at it");
     assert_eq!(bench.files("journal/"), Vec::<String>::new());
     let checked = run(&["status", "--check"]);
     let said = String::from_utf8_lossy(&checked.stdout);

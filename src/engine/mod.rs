@@ -268,22 +268,15 @@ fn lane_of<'l>(lanes: &'l mut [Lane], name: &DestName) -> Option<&'l mut Lane> {
     lanes.iter_mut().find(|lane| lane.destination.name == *name)
 }
 
-/// How far the clock can be trusted, by what the last tick left behind. Where that cannot be read,
-/// nobody knows: what is due is sent all the same.
+/// How far the clock can be trusted, by what the last tick left behind. What cannot be read counts as
+/// not there, as a damaged log does: what the owners of the lock have seen is kept elsewhere too.
 ///
 /// # Errors
 ///
 /// The first other [`StoreError`] met.
 pub fn clock_trust(store: &dyn Store, clock: &dyn Clock) -> Result<Trust, StoreError> {
     let last = match store.last_tick() {
-        Err(StoreError::Io {
-            op: "read",
-            path,
-            source,
-        }) => {
-            let path = path.display();
-            return Ok(Trust::unknown(format!("{path} cannot be read: {source}")));
-        }
+        Err(StoreError::Io { op: "read", .. }) => None,
         last => last?,
     };
     let boot = clock.boot();

@@ -32,14 +32,6 @@ impl Trust {
         }
     }
 
-    /// Where nothing says what the last tick's clock was, for this reason.
-    pub(super) fn unknown(why: String) -> Self {
-        Self {
-            suspicion: Some(why),
-            set_back_until: None,
-        }
-    }
-
     /// With what the owners of the lock have seen, who need not have ended in good order.
     #[must_use]
     pub(super) fn and(mut self, set_back_until: Option<UnixMs>) -> Self {

@@ -135,6 +135,13 @@ impl Notice {
     }
 }
 
+/// No item is accepted with a longer first line: 64 KiB beside the body, and as much of that, each
+/// character of which JSON may write with six.
+const LINE_BYTES_MAX: usize = 512 * 1024;
+
+/// A requester whose words are longer is none that was accepted, in bytes.
+const REQUESTER_BYTES_MAX: usize = 16 * 1024;
+
 /// Who asked for what a file holds, and whom to tell of it, as it says itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Asked {
@@ -165,12 +172,18 @@ impl Asked {
     pub fn in_damaged(bytes: &[u8]) -> Self {
         let line = bytes.split(|byte| *byte == b'\n').next();
         let mut asked: Self = line
+            .filter(|line| line.len() <= LINE_BYTES_MAX)
             .and_then(|line| serde_json::from_slice(line).ok())
             .unwrap_or_default();
         if asked.notice {
             return Self::default();
         }
         asked.notify.truncate(IDS_MAX);
+        let Requester { principal, thread } = &asked.requester;
+        let words = [principal, thread].into_iter().flatten();
+        if words.map(String::len).sum::<usize>() > REQUESTER_BYTES_MAX {
+            asked.requester = Requester::default();
+        }
         asked
     }
 }

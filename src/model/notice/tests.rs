@@ -269,6 +269,17 @@ fn who_asked_for_a_damaged_item_is_told_as_far_as_its_first_line_can_be_read() {
     for unread in ["", "\n", line, r#"{"notify":["no such NAME"]}"#] {
         assert_eq!(told(unread).len(), 1, "{unread}");
     }
+    // Damage may be of any size, and a notice carries what it says.
+    let long = "x".repeat(REQUESTER_BYTES_MAX);
+    let text = format!(r#"{{"notify":["phone"],"requester":{{"thread":"x{long}"}}}}"#);
+    let notices = told(&text);
+    assert_eq!(notices.len(), 2);
+    assert_eq!(notices[0].requester, Requester::default());
+    let text = format!(
+        r#"{{"notify":["phone"],"x":"{}"}}"#,
+        "x".repeat(LINE_BYTES_MAX)
+    );
+    assert_eq!(told(&text).len(), 1);
     let notice = told(&format!("{line},\"notice\":true}}"));
     assert_eq!(
         notice.len(),
