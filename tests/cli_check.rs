@@ -404,6 +404,31 @@ fn a_notice_that_did_not_arrive_is_a_warning() {
         .prints("failed, see");
 }
 
+/// Whoever an item alone names is told of nothing else, and so by nobody else.
+#[test]
+fn a_notice_that_did_not_reach_whom_an_item_names_is_a_warning() {
+    let bench = Bench::new();
+    bench.configure(
+        "",
+        &[("shop", &closed_port(), ""), ("alice", &closed_port(), "")],
+    );
+    let lost = bench.enqueue("alice", &["--data", "x"]);
+    bench.run(&["hold", &lost]).ok();
+    let id = bench.enqueue("shop", &["--data", "x", "--notify", "alice"]);
+    bench.run(&["cancel", &id]).ok();
+    let held = ["--held", "off"];
+    check(&bench, &held).ok();
+    let notice = bench
+        .list_ids(&["--destination", "alice", "--state", "pending"])
+        .remove(0);
+    bench.run(&["hold", &notice]).ok();
+    check(&bench, &held)
+        .code(1)
+        .prints("did not reach whom it was to tell: alice");
+    bench.run(&["cancel", &notice]).ok();
+    check(&bench, &held).ok();
+}
+
 #[test]
 fn words_that_it_does_not_know_are_unknown_to_a_monitor() {
     let bench = ticked(0);

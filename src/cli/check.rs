@@ -17,6 +17,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::model::event::EventKind;
 use crate::model::ids::DestName;
+use crate::model::notice::may_be_notice;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs, id_time};
 use crate::store::file::FileStore;
@@ -295,49 +296,64 @@ fn suspended(status: &Status) -> Vec<String> {
     status.destinations.iter().filter_map(cause).collect()
 }
 
-/// Those who are to be told, and how many items, notices above all, did not reach them.
+/// Those who are to be told, and how many items did not reach them: of a destination that
+/// `[notify]` names all that were not delivered, of others, which items name for themselves, the
+/// notices.
 fn untold(
     store: &FileStore,
     status: &Status,
     config: Option<&Config>,
 ) -> Result<Vec<(String, u64)>, StoreError> {
-    let names = config.iter().flat_map(|config| &config.notify.destinations);
-    let of = |name: &DestName| {
-        let own = status.destinations.get(name.as_str())?;
-        let count = |state| own.states.get(&state).copied().unwrap_or(0);
-        let items = count(State::Failed) + count(State::Held) + own.parked;
-        (items > 0).then(|| name.clone())
-    };
+    let told: Vec<&DestName> = config
+        .iter()
+        .flat_map(|config| &config.notify.destinations)
+        .collect();
     let mut untold = Vec::new();
-    for name in names.filter_map(of) {
-        let items = undelivered(store, &name)?;
+    for (name, own) in &status.destinations {
+        let count = |state| own.states.get(&state).copied().unwrap_or(0);
+        if count(State::Failed) + count(State::Held) + own.parked == 0 {
+            continue;
+        }
+        let is_told = told.iter().any(|told| told.as_str() == name);
+        let items = undelivered(store, name, is_told)?;
         if items > 0 {
-            untold.push((name.to_string(), items));
+            untold.push((name.clone(), items));
         }
     }
     Ok(untold)
 }
 
 /// How many items of a destination did not get there, those not counted that a person has given
-/// up. Of very many, all count that are not read.
-fn undelivered(store: &FileStore, name: &DestName) -> Result<u64, StoreError> {
+/// up: all of them, or the notices alone. Of very many items all count that are not read, of very
+/// many that may be notices none.
+fn undelivered(store: &FileStore, name: &str, all: bool) -> Result<u64, StoreError> {
     let scope = Scope {
         states: vec![State::Failed, State::Held, State::Unknown],
-        destination: Some(name.to_string()),
+        destination: Some(name.to_owned()),
     };
     let mut found = Vec::new();
     store.scan(&scope, &mut |item| {
-        if item.state != State::Unknown || item.parked {
+        let may_count = all || may_be_notice(item.id);
+        if may_count && (item.state != State::Unknown || item.parked) {
             found.push(item.clone());
         }
         Ok(())
     })?;
-    let mut items = found.len() as u64;
+    let mut items = if all { found.len() as u64 } else { 0 };
     for one in found.iter().take(READS_MAX) {
-        let item = store.read(one)?.and_then(Result::ok);
-        let last = item.as_ref().and_then(|item| item.events.last());
+        let Some(item) = store.read(one)?.and_then(Result::ok) else {
+            continue;
+        };
         let by_person = [EventKind::Cancelled, EventKind::Resolved];
-        items -= u64::from(last.is_some_and(|event| by_person.contains(&event.event)));
+        let given_up = item
+            .events
+            .last()
+            .is_some_and(|event| by_person.contains(&event.event));
+        if all {
+            items -= u64::from(given_up);
+        } else {
+            items += u64::from(item.envelope.notice && !given_up);
+        }
     }
     Ok(items)
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 use super::envelope::{Body, Envelope, Request, Requester, VERSION, sha256_hex};
@@ -145,7 +145,7 @@ const REQUESTER_BYTES_MAX: usize = 16 * 1024;
 /// Who asked for what a file holds, and whom to tell of it, as it says itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Asked {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names_among")]
     notify: Vec<DestName>,
     #[serde(default)]
     requester: Requester,
@@ -178,7 +178,6 @@ impl Asked {
         if asked.notice {
             return Self::default();
         }
-        asked.notify.truncate(IDS_MAX);
         let Requester { principal, thread } = &asked.requester;
         let words = [principal, thread].into_iter().flatten();
         if words.map(String::len).sum::<usize>() > REQUESTER_BYTES_MAX {
@@ -188,6 +187,18 @@ impl Asked {
     }
 }
 
+/// Of a list that damage may have touched, each name once, and no more of them than a notice has ids.
+fn names_among<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<DestName>, D::Error> {
+    let mut seen = BTreeSet::new();
+    let names = Vec::<serde_json::Value>::deserialize(list)?
+        .into_iter()
+        .filter_map(|name| serde_json::from_value::<DestName>(name).ok());
+    Ok(names
+        .filter(|name| seen.insert(name.clone()))
+        .take(IDS_MAX)
+        .collect())
+}
+
 /// The item's own addresses, then the configured ones, each once.
 fn addresses<'a>(own: &'a [DestName], to: &'a [DestName]) -> Vec<&'a DestName> {
     let mut seen = BTreeSet::new();
@@ -195,6 +206,12 @@ fn addresses<'a>(own: &'a [DestName], to: &'a [DestName]) -> Vec<&'a DestName> {
         .chain(to)
         .filter(|name| seen.insert(*name))
         .collect()
+}
+
+/// Whether an item of this id may be a notice: each has an id of version 5, which few others have.
+#[must_use]
+pub fn may_be_notice(id: RequestId) -> bool {
+    id.0.get_version_num() == 5
 }
 
 /// UUID version 5 of the item and the event's number; a second address adds its name.

@@ -269,6 +269,10 @@ fn who_asked_for_a_damaged_item_is_told_as_far_as_its_first_line_can_be_read() {
     for unread in ["", "\n", line, r#"{"notify":["no such NAME"]}"#] {
         assert_eq!(told(unread).len(), 1, "{unread}");
     }
+    let many = r#""phone","no such NAME",7,"#.repeat(IDS_MAX);
+    let notices = told(&format!(r#"{{"notify":[{many}"pager"]}}"#));
+    let to: Vec<&str> = notices.iter().map(|notice| notice.to.as_str()).collect();
+    assert_eq!(to, ["phone", "pager", "ops"], "those that can be read");
     // Damage may be of any size, and a notice carries what it says.
     let long = "x".repeat(REQUESTER_BYTES_MAX);
     let text = format!(r#"{{"notify":["phone"],"requester":{{"thread":"x{long}"}}}}"#);
