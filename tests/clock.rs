@@ -1118,8 +1118,8 @@ fn what_fails_together_suspends_once() {
 #[test]
 fn of_the_waits_that_are_asked_for_together_the_longest_holds() {
     for script in [
-        [wait(429, 600), wait(429, 5)],
-        [wait(429, 5), wait(429, 600)],
+        [wait(429, 600), wait(503, 5)],
+        [wait(503, 5), wait(429, 600)],
     ] {
         let world = World::new("concurrency = 4");
         for _ in 0..6 {
@@ -1127,6 +1127,9 @@ fn of_the_waits_that_are_asked_for_together_the_longest_holds() {
         }
         assert_eq!(world.tick(&script).attempts, 2, "both were under way");
         assert_eq!(world.until(), Some(START.plus(600 * SECOND_MS)));
+        let memory = world.store.memory(&"dest".parse().unwrap()).unwrap();
+        let suspended = memory.suspended.unwrap();
+        assert_eq!(suspended.reason, Reason::RATE_LIMITED, "and says why");
     }
 }
 

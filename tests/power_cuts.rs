@@ -26,8 +26,9 @@ use tickpost::model::ids::RequestId;
 use tickpost::model::item::{Item, event_line};
 use tickpost::model::notice::Notice;
 use tickpost::model::state::State;
-use tickpost::model::time::DAY_MS;
+use tickpost::model::time::{DAY_MS, UnixMs};
 use tickpost::model::tombstone::Retention;
+use tickpost::store::checkup::Checkup;
 use tickpost::store::disk::Disk as _;
 use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::SEGMENT_BYTES;
@@ -36,8 +37,9 @@ use tickpost::store::{
     Answer, Decision, Dropped, Intake, Interrupted, Limits, Memory, Offer, Session, Store,
 };
 
-/// How many times each story is told, with other things lost.
-const SEEDS: u64 = 40;
+/// How many times each story is told, with other things lost. Where a name and what was done because of
+/// it are lost one by one, few tellings lose what matters.
+const SEEDS: u64 = 200;
 
 /// The process dies.
 struct Death;
@@ -472,6 +474,37 @@ fn replayed_and_lost(no_room: Option<&'static str>) {
 
 // ---------------------------------------------------------------- prune
 
+fn prune(store: &FileStore, now: UnixMs) {
+    let mut session = store.lock(&owner(now)).unwrap();
+    let mut left = true;
+    while left {
+        let pruned = session.prune(&Retention::default(), now, usize::MAX);
+        left = pruned.unwrap().left;
+    }
+    session.close(now, None).unwrap();
+}
+
+/// Nothing else would ever remove it.
+#[test]
+fn the_name_of_an_own_id_does_not_outlive_its_tombstone() {
+    let reserved = format!("keys/_ids/{}", id(1));
+    told(|spool| {
+        let (_, mut bytes) = Item::accept(envelope(1), accepted()).unwrap();
+        let event = attempt(1, NOW, State::Confirmed, None);
+        bytes.extend(event_line(&event).unwrap());
+        let place = Place::filed(State::Confirmed, "a", id(1), None, None, NOW);
+        spool.plant(&place.path(), &bytes);
+        spool.plant(&reserved, b"{}\n");
+        prune(&spool.store(), NOW.plus(400 * DAY_MS));
+        spool.disk.write_back();
+        assert!(spool.has(&reserved), "{}", spool.why);
+        prune(&spool.store(), NOW.plus(800 * DAY_MS));
+        spool.disk.lose_power();
+        prune(&spool.store(), NOW.plus(800 * DAY_MS));
+        assert!(!spool.has(&reserved), "{}", spool.why);
+    });
+}
+
 /// The tombstones that the next pruning begins with are those of the last group only.
 #[test]
 fn what_a_group_of_pruned_items_leaves_is_gone_before_the_next() {
@@ -489,25 +522,50 @@ fn what_a_group_of_pruned_items_leaves_is_gone_before_the_next() {
                 spool.plant(&place.path(), &bytes);
             }
             spool.plant(&body, b"body");
-            let prune = |store: &FileStore| {
-                let mut session = store.lock(&owner(later)).unwrap();
-                while session
-                    .prune(&Retention::default(), later, usize::MAX)
-                    .unwrap()
-                    .left
-                {}
-                session.close(later, None).unwrap();
-            };
             // Of the second group the tombstones are durable, and nothing is gone.
             let last = Place::filed(State::Confirmed, "a", id(GROUP + 1), None, None, NOW);
-            spool.dies("unlink", &last.path(), prune);
+            spool.dies("unlink", &last.path(), |store| prune(store, later));
             assert!(!spool.has(&body), "{}", spool.why);
             spool.disk.lose_power();
-            prune(&spool.store());
+            prune(&spool.store(), later);
             assert!(spool.item(1).is_none(), "{}", spool.why);
             assert!(!spool.has(&body), "{}", spool.why);
         }
     }
+}
+
+// ---------------------------------------------------------------- doctor
+
+/// Somebody has just given an item a second name. The one that stays must be there for good before
+/// the other one goes.
+#[test]
+fn an_item_of_two_names_keeps_one() {
+    told(|spool| {
+        offer(&spool.store(), 1);
+        spool.disk.make_dir(&path("held/a")).unwrap();
+        spool.disk.write_back();
+        let of = |state: &str| path(&format!("{state}/a/{}.jsonl", id(1)));
+        spool.disk.link(&of("pending"), &of("held"));
+        spool.dies_armed(|store| {
+            let mut session = store.lock(&owner(NOW)).unwrap();
+            session.recover(&mut interrupted).unwrap();
+            spool.arm("sync_all", "");
+            let checkup = Checkup {
+                now: NOW,
+                configured: None,
+            };
+            session.mend(&checkup).unwrap();
+            drop(session.close(NOW, None));
+        });
+        assert_ne!(
+            spool.disk.stat(&of("pending")).is_ok(),
+            spool.disk.stat(&of("held")).is_ok(),
+            "{}",
+            spool.why
+        );
+        spool.disk.lose_power();
+        assert!(spool.item(1).is_some(), "{}", spool.why);
+    });
 }
 
 // ---------------------------------------------------------------- corrupt

@@ -16,6 +16,10 @@
 #[path = "simulation/actors.rs"]
 mod actors;
 #[path = "common/crash_disk.rs"]
+#[expect(
+    dead_code,
+    reason = "only the stories of power_cuts give a file a second name"
+)]
 mod crash_disk;
 #[path = "simulation/failed_syncs.rs"]
 mod failed_syncs;

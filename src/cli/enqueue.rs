@@ -72,7 +72,7 @@ struct ItemArgs {
     #[arg(long, value_name = "UUID")]
     request_id: Option<RequestId>,
     /// A dedupe key: repeated with the same method, path, query and body, the first item's id is
-    /// printed and nothing new accepted
+    /// printed and nothing new accepted, until that item is pruned
     #[arg(long, value_name = "STRING")]
     key: Option<String>,
     /// Not to be sent before: 2026-11-29T15:40:03Z or +10m

@@ -79,7 +79,9 @@ impl Tick<'_, '_> {
             &event,
             now,
         );
-        if let (true, Some(suspended)) = (learned.suspended, &mut lane.memory.suspended) {
+        if let (true, Some(suspended)) = (learned.suspended, &mut lane.memory.suspended)
+            && event.reason.as_ref() == Some(&suspended.reason)
+        {
             suspended.note.clone_from(&event.note);
         }
         if learned.suspended || event.state == State::Held {

@@ -323,24 +323,29 @@ impl Lane {
     }
 
     fn suspend(&mut self, reason: &Reason, until: Option<UnixMs>, now: UnixMs) -> Learned {
-        let (since, tries) = match &self.memory.suspended {
-            Some(before) if self.mode == Mode::Closed => (before.since, before.tries),
+        let before = self.memory.suspended.take();
+        let together = self.mode == Mode::Closed;
+        let (since, tries) = match &before {
+            Some(before) if together => (before.since, before.tries),
             Some(before) => (before.since, before.tries + 1),
             None => (now, 1),
         };
-        // Of several waits that were asked for at once the longest holds.
-        let until = match &self.memory.suspended {
-            Some(before) if self.mode == Mode::Closed => {
-                until.zip(before.until).map(|(new, old)| new.max(old))
-            }
-            _ => until,
+        // Of several causes that are met at once the one that asks for the longest wait holds.
+        let lasts_longer = |old: &Suspension| match (old.until, until) {
+            (Some(old), Some(new)) => old > new,
+            (old, _) => old.is_none(),
         };
+        let holds = before.filter(|old| together && lasts_longer(old));
         self.memory.suspended = Some(Suspension {
-            reason: reason.clone(),
             since,
-            until,
             tries,
-            note: None,
+            ..holds.unwrap_or_else(|| Suspension {
+                reason: reason.clone(),
+                since,
+                until,
+                tries,
+                note: None,
+            })
         });
         self.mode = Mode::Closed;
         self.changed = true;

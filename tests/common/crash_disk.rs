@@ -302,6 +302,26 @@ impl CrashDisk {
         self.inside.borrow_mut().lose_power();
     }
 
+    /// What a person does with `ln`: a second name of a file.
+    pub(crate) fn link(&self, from: &Path, to: &Path) {
+        let now = self.watch.now();
+        let mut inside = self.inside.borrow_mut();
+        let ino = inside.look_up(from).unwrap();
+        let (dir, name) = inside.parent(to).unwrap();
+        let name = name.into();
+        let target = Slot {
+            dir,
+            name,
+            to: Some(ino),
+        };
+        inside.set(&target, now);
+        inside.ops.push(Op {
+            target: Some(target),
+            source: None,
+            removed: None,
+        });
+    }
+
     /// The kernel writes by itself what has waited for long.
     pub(crate) fn write_back(&self) {
         self.inside.borrow_mut().sync_everything();

@@ -172,17 +172,18 @@ impl FileStore {
                 made.made.push(format!("{dir}/"));
             }
         }
-        let mut file = |name: &str, bytes: &[u8]| -> Result<(), StoreError> {
+        // Of an empty file nothing but its name is to be made durable, and that is its directory's.
+        let mut empty = |name: &str| -> Result<(), StoreError> {
             let path = root.join(name);
-            match disk.create(&path, bytes, None) {
+            match disk.write_new(&path, b"", None) {
                 Ok(()) => made.made.push(name.to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(not_creatable(&path)(source)),
             }
             Ok(())
         };
-        file("lock", b"")?;
-        file("wake", b"")?;
+        empty("lock")?;
+        empty("wake")?;
         // Whole or not at all, or the next `init` would take half of one for the user's. True if
         // it was not there.
         let whole = |name: &str, bytes: &[u8]| -> Result<bool, StoreError> {

@@ -59,7 +59,7 @@ impl FileSession<'_> {
         match &fault.mend {
             Mend::Person | Mend::Owner => Ok(()),
             Mend::MakeDir => self.store.make_dirs(relative),
-            Mend::MakeFile => match self.store.disk.create(&path, b"", None) {
+            Mend::MakeFile => match self.store.disk.write_new(&path, b"", None) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     Err(io_error("write", &path, error))
                 }
