@@ -279,11 +279,11 @@ fn who_asked_for_a_damaged_item_is_told_as_far_as_its_first_line_can_be_read() {
     let notices = told(&text);
     assert_eq!(notices.len(), 2);
     assert_eq!(notices[0].requester, Requester::default());
-    let text = format!(
-        r#"{{"notify":["phone"],"x":"{}"}}"#,
-        "x".repeat(LINE_BYTES_MAX)
-    );
-    assert_eq!(told(&text).len(), 1);
+    let text = format!(r#"{{"notify":["phone"],"requester":{{"thread":"{long}"}}}}"#);
+    assert_eq!(told(&text)[0].requester.thread, Some(long));
+    let padded = |bytes| format!(r#"{{"notify":["phone"],"x":"{}"}}"#, "x".repeat(bytes));
+    assert_eq!(told(&padded(LINE_BYTES_MAX)).len(), 1);
+    assert_eq!(told(&padded(LINE_BYTES_MAX / 2)).len(), 2);
     let notice = told(&format!("{line},\"notice\":true}}"));
     assert_eq!(
         notice.len(),
@@ -291,6 +291,20 @@ fn who_asked_for_a_damaged_item_is_told_as_far_as_its_first_line_can_be_read() {
         "a notice never causes another for whom it was"
     );
     assert_eq!(notice[0].requester, Requester::default());
+}
+
+#[test]
+fn by_its_id_an_item_may_be_a_notice_or_is_none() {
+    let told = &Notice::of(
+        &item(&["phone"]),
+        &Event::new(EventKind::Cancelled, UnixMs(1), State::Failed),
+        2,
+        &[],
+    )[0];
+    assert!(may_be_notice(told.id));
+    for other in [Uuid::now_v7(), Uuid::nil()] {
+        assert!(!may_be_notice(RequestId(other)), "{other}");
+    }
 }
 
 #[test]
