@@ -1117,9 +1117,18 @@ fn what_fails_together_suspends_once() {
 
 #[test]
 fn of_the_waits_that_are_asked_for_together_the_longest_holds() {
-    for script in [
-        [wait(429, 600), wait(503, 5)],
-        [wait(503, 5), wait(429, 600)],
+    let said = |status, seconds| {
+        let Outcome::Answered(mut answer) = wait(status, seconds) else {
+            panic!("no answer")
+        };
+        answer.body = format!(r#"{{"message":"as {status} says"}}"#).into_bytes();
+        Outcome::Answered(answer)
+    };
+    for (script, reason, by) in [
+        ([said(429, 600), said(503, 5)], Reason::RATE_LIMITED, 429),
+        ([said(503, 5), said(429, 600)], Reason::RATE_LIMITED, 429),
+        // Of two that are as long the later one.
+        ([said(429, 600), said(503, 600)], Reason::OVERLOADED, 503),
     ] {
         let world = World::new("concurrency = 4");
         for _ in 0..6 {
@@ -1129,7 +1138,10 @@ fn of_the_waits_that_are_asked_for_together_the_longest_holds() {
         assert_eq!(world.until(), Some(START.plus(600 * SECOND_MS)));
         let memory = world.store.memory(&"dest".parse().unwrap()).unwrap();
         let suspended = memory.suspended.unwrap();
-        assert_eq!(suspended.reason, Reason::RATE_LIMITED, "and says why");
+        assert_eq!(suspended.reason, reason, "and says why");
+        assert_eq!(suspended.tries, 1);
+        let note = suspended.note.unwrap_or_default();
+        assert!(note.contains(&by.to_string()), "{note}");
     }
 }
 
