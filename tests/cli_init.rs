@@ -306,6 +306,34 @@ fn an_init_that_died_is_completed() {
     }
 }
 
+/// What is kept in a spool is lost with any directory on the way to it.
+#[test]
+fn the_directories_that_lead_to_a_new_spool_are_synced() {
+    let bench = Bench::bare();
+    let spool = bench.dir().join("one/two/spool");
+    let trace = bench.dir().join("trace");
+    let ran = std::process::Command::new("strace")
+        .args(["-f", "-y", "-e", "trace=fsync", "-o"])
+        .arg(&trace)
+        .arg(env!("CARGO_BIN_EXE_tickpost"))
+        .args(["--spool", spool.to_str().unwrap(), "init"])
+        .output();
+    let Ok(ran) = ran else {
+        // There is no strace here.
+        return;
+    };
+    assert!(ran.status.success(), "{ran:?}");
+    let trace = fs::read_to_string(trace).unwrap();
+    for dir in [
+        bench.dir(),
+        &bench.dir().join("one"),
+        &bench.dir().join("one/two"),
+    ] {
+        let synced = format!("<{}>)", dir.canonicalize().unwrap().display());
+        assert!(trace.contains(&synced), "{synced}: {trace}");
+    }
+}
+
 #[test]
 fn a_spool_within_a_spool_is_refused() {
     let bench = Bench::new();

@@ -605,6 +605,28 @@ fn what_stood_in_the_way_has_its_reason() {
 
 // ---------------------------------------------------------------- errors that are no answers
 
+/// What cannot be made is not mended.
+#[test]
+fn a_file_that_doctor_cannot_make_ends_it() {
+    let spool = Spool::new(Profile::Ext4, 0);
+    let store = spool.store();
+    spool.disk.unlink(&path("wake")).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let checkup = Checkup {
+        now: NOW,
+        configured: None,
+    };
+    let broken = ("write_new", "/wake", Errno::IO);
+    spool.script.fails.set(Some(broken));
+    let error = session.mend(&checkup).unwrap_err().to_string();
+    assert!(error.contains("wake"), "{error}");
+    drop(session);
+    spool.script.fails.set(None);
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.mend(&checkup).unwrap();
+    assert!(spool.has("wake"));
+}
+
 /// An item is not accepted a second time because nobody could look whether it is there.
 #[test]
 fn an_item_that_cannot_be_looked_at_is_not_accepted_again() {

@@ -154,11 +154,9 @@ impl FileStore {
         if disk.stat(root).is_err() {
             RealDisk::make_parents(root).map_err(not_creatable(root))?;
             disk.make_dir(root).map_err(not_creatable(root))?;
-            if let Some(parent) = root.parent().filter(|p| !p.as_os_str().is_empty()) {
-                disk.sync_dir(parent).map_err(not_creatable(parent))?;
-            }
             made.made.push(".".to_owned());
         }
+        sync_ancestors(&disk, root)?;
         check_owner(&disk, root)?;
         if is_spool(root) {
             // A newer format, or a file that is none, must not be touched.
@@ -825,6 +823,27 @@ fn make_temporary(
             Err(source) => return Err(io_error("write", &path, source)),
         }
     }
+}
+
+/// Makes the names durable that lead to a directory, all that are as new as it: what is kept in it would
+/// be lost with any of them. What others do not let us read none of us has made.
+fn sync_ancestors(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
+    let changed = |dir: &Path| {
+        let meta = disk.stat(dir);
+        meta.map(|meta| meta.changed)
+            .map_err(|source| io_error("look at", dir, source))
+    };
+    let made = changed(root)?;
+    for dir in root.ancestors().skip(1) {
+        if changed(dir)?.plus(MINUTE_MS) < made {
+            continue;
+        }
+        match disk.sync_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced.map_err(|source| io_error("sync directory", dir, source))?,
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a directory is a spool, or one that can become one: empty, prepared with a
