@@ -707,7 +707,7 @@ fn what_the_line_of_an_idle_tick_alone_has_shown_of_the_clock_outlasts_that_line
 }
 
 #[test]
-fn what_went_under_another_key_is_not_repeated_under_this_one() {
+fn what_went_under_another_key_or_to_another_receiver_is_not_repeated() {
     let before = "key = { kind = \"header\", name = \"K\", window = \"1h\" }";
     let rows = [
         (
@@ -737,8 +737,20 @@ fn what_went_under_another_key_is_not_repeated_under_this_one() {
         (
             before,
             "http://127.0.0.1:8",
+            "unknown! key_window_closed",
+            "a receiver elsewhere",
+        ),
+        (
+            before,
+            "http://127.0.0.1:9/v2",
+            "unknown! key_window_closed",
+            "another part of a receiver",
+        ),
+        (
+            before,
+            "http://127.0.0.1:9/",
             "confirmed accepted",
-            "a receiver that has moved",
+            "the same, with a slash",
         ),
     ];
     for (after, url, want, why) in rows {
@@ -762,6 +774,50 @@ fn what_went_under_another_key_is_not_repeated_under_this_one() {
         world.clock.pass(10 * MINUTE_MS);
         world.tick(&[]);
         assert_eq!(world.word(other), "confirmed accepted", "{why}");
+    }
+}
+
+/// Content that names itself and an idempotent method are harmless to one receiver, not to two.
+#[test]
+fn another_receiver_gets_no_repeat_on_any_ground() {
+    for (lines, method, moved, want) in [
+        (
+            "key = { kind = \"natural\" }",
+            "POST",
+            false,
+            "confirmed accepted",
+        ),
+        (
+            "key = { kind = \"natural\" }",
+            "POST",
+            true,
+            "unknown! key_window_closed",
+        ),
+        (
+            "on_unknown = \"resend\"",
+            "PUT",
+            false,
+            "confirmed accepted",
+        ),
+        (
+            "on_unknown = \"resend\"",
+            "PUT",
+            true,
+            "unknown! timeout_after_send",
+        ),
+    ] {
+        let mut world = World::new(lines);
+        let id = world.accept(|e| e.request.method = method.to_owned());
+        world.tick(&[lost()]);
+        assert_eq!(world.word(id), "unknown timeout_after_send");
+        let path = world.dir.path().join("tickpost.toml");
+        let port = if moved { 8 } else { 9 };
+        let text = format!("[destination.dest]\nbase_url = \"http://127.0.0.1:{port}\"\n{lines}\n");
+        fs::write(&path, text).unwrap();
+        world.config = Config::load(&path).unwrap();
+        world.clock.pass(10 * MINUTE_MS);
+        world.tick(&[]);
+        assert_eq!(world.word(id), want, "{method} {moved}");
     }
 }
 

@@ -64,7 +64,7 @@ impl Tick<'_, '_> {
             ));
         }
         lane.operator_hold = hold.is_some();
-        if lane.note_key(now) {
+        if lane.note_ways(now) {
             self.session.remember(name, &lane.memory)?;
             self.session.sync_memories()?;
         }

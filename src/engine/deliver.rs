@@ -384,8 +384,8 @@ impl Tick<'_, '_> {
             let lane = lanes
                 .iter()
                 .find(|lane| lane.destination.name == destination.name);
-            let key_since = lane.and_then(Lane::key_since);
-            let decision = turn(destination, item, now, trust, key_since, instead);
+            let since = lane.map(Lane::since).unwrap_or_default();
+            let decision = turn(destination, item, now, trust, since, instead);
             match decision {
                 Decision::Settle(event, _) => {
                     states.push(event.state);

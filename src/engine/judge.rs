@@ -14,7 +14,7 @@ use crate::model::reason::Reason;
 use crate::model::settle::{self, Settling, Turn};
 use crate::model::state::State;
 use crate::model::time::UnixMs;
-use crate::store::{Decision, Interrupted, Memory, StoreError, Want};
+use crate::store::{Decision, Interrupted, Known, Memory, StoreError, Want};
 use crate::transport::Sent;
 
 impl Tick<'_, '_> {
@@ -53,7 +53,7 @@ impl Tick<'_, '_> {
             verdict.state = State::Held;
         }
         let mut event = settle::attempt(
-            &policy_of(&lane.destination, before.maybe_since, lane.key_since()),
+            &policy_of(&lane.destination, before.maybe_since, lane.since()),
             &verdict,
             &sent.outcome,
             &Settling {
@@ -147,13 +147,13 @@ pub(super) fn turn(
     item: &Item,
     now: UnixMs,
     trust: &Trust,
-    key_since: Option<UnixMs>,
+    since: Since,
     instead: Option<&Reason>,
 ) -> Decision {
     let envelope = &item.envelope;
     let standing = trust.standing(item.standing());
     let turn = settle::turn(
-        &policy_of(destination, standing.maybe_since, key_since),
+        &policy_of(destination, standing.maybe_since, since),
         &standing,
         &envelope.request.method,
         envelope.not_after,
@@ -175,36 +175,61 @@ pub(super) fn turn(
 }
 
 /// What a destination allows of an item. Of what its receiver may have acted on under another key,
-/// this one tells it nothing: for that item the key's window has closed.
-fn policy_of(
-    destination: &Destination,
-    maybe_since: Option<UnixMs>,
-    key_since: Option<UnixMs>,
-) -> Policy {
-    let is_other = maybe_since
-        .zip(key_since)
-        .is_some_and(|(maybe, since)| maybe < since);
+/// this one tells it nothing, and another receiver knows nothing of what the one before has acted
+/// on: for that item the key's window has closed.
+fn policy_of(destination: &Destination, maybe_since: Option<UnixMs>, since: Since) -> Policy {
+    let before = |change: Option<UnixMs>| {
+        let both = maybe_since.zip(change);
+        both.is_some_and(|(maybe, change)| maybe < change)
+    };
     let mut policy = destination.policy.clone();
-    // A natural key is the content, which is the same.
-    let by_key = policy.dedupe == Dedupe::Key && destination.key.place != KeyPlace::Natural;
-    if is_other && by_key {
-        policy.key_window_ms = Some(0);
+    match policy.dedupe {
+        // A natural key is the content, which is the same.
+        Dedupe::Key
+            if before(since.receiver)
+                || (before(since.key) && destination.key.place != KeyPlace::Natural) =>
+        {
+            policy.key_window_ms = Some(0);
+        }
+        Dedupe::IdempotentMethods if before(since.receiver) => policy.dedupe = Dedupe::Never,
+        Dedupe::Key | Dedupe::IdempotentMethods | Dedupe::Never => {}
     }
     policy
 }
 
-/// Since when a destination's key is what it is; `None` if nothing speaks of another one.
-pub(super) fn key_since(destination: &Destination, memory: &Memory, now: UnixMs) -> Option<UnixMs> {
-    let known = memory.key.as_ref()?;
-    if known.fingerprint == key_fingerprint(destination) {
-        known.since
-    } else {
-        Some(now)
+/// Since when repeats go under this key and to this receiver; `None` where nothing speaks of another
+/// one before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Since {
+    pub(super) key: Option<UnixMs>,
+    pub(super) receiver: Option<UnixMs>,
+}
+
+/// What a destination's memory says of that.
+pub(super) fn since(destination: &Destination, memory: &Memory, now: UnixMs) -> Since {
+    let of = |known: &Option<Known>, fingerprint: String| {
+        let known = known.as_ref()?;
+        if known.fingerprint == fingerprint {
+            known.since
+        } else {
+            Some(now)
+        }
+    };
+    Since {
+        key: of(&memory.key, key_fingerprint(destination)),
+        receiver: of(&memory.receiver, receiver_fingerprint(destination)),
     }
 }
 
-/// What makes a receiver take one key for another: where it goes, and how it is spelt. Not to whom:
-/// a receiver that has moved is the same one. It is remembered, so it must not change.
+/// Who receives: an address of any kind is the receiver's own, for nobody can tell whether one that
+/// has moved has taken along what it knows. It is remembered, so it must not change.
+pub(super) fn receiver_fingerprint(destination: &Destination) -> String {
+    let url = destination.base_url.as_str();
+    url.trim_end_matches('/').to_owned()
+}
+
+/// What makes a receiver take one key for another: where it goes, and how it is spelt. It is
+/// remembered, so it must not change.
 pub(super) fn key_fingerprint(destination: &Destination) -> String {
     let key = &destination.key;
     let (kind, name) = match &key.place {
@@ -262,7 +287,7 @@ pub(super) fn interrupted_event(
         &policy_of(
             destination,
             before.maybe_since.or(Some(interrupted.claimed_at)),
-            key_since(destination, memory, now),
+            since(destination, memory, now),
         ),
         &verdict,
         &outcome,

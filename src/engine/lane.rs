@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::judge::{key_fingerprint, key_since};
+use super::judge::{Since, key_fingerprint, receiver_fingerprint, since};
 use crate::config::{Destination, Rate};
 use crate::model::classify::{Action, Verdict};
 use crate::model::event::{Event, Scope};
@@ -14,7 +14,7 @@ use crate::model::policy::OnUnknown;
 use crate::model::reason::Reason;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs};
-use crate::store::{Claimed, KeyMemory, Memory, Suspension};
+use crate::store::{Claimed, Known, Memory, Suspension};
 
 /// How many attempts begin at once before the first success of a tick: a dead destination must
 /// not cost more. Each success adds one, up to the destination's concurrency.
@@ -111,23 +111,33 @@ impl Lane {
         }
     }
 
-    /// Since when the destination's key is what it is, as [`Self::note_key`] has found.
-    pub(super) fn key_since(&self) -> Option<UnixMs> {
-        self.memory.key.as_ref()?.since
+    /// Since when the destination's key and receiver are what they are, as [`Self::note_ways`] has
+    /// found.
+    pub(super) fn since(&self) -> Since {
+        let of = |known: &Option<Known>| known.as_ref()?.since;
+        Since {
+            key: of(&self.memory.key),
+            receiver: of(&self.memory.receiver),
+        }
     }
 
-    /// Remembers under which key this tick sends. True if that is new, and must be durable before
-    /// anything is sent.
-    pub(super) fn note_key(&mut self, now: UnixMs) -> bool {
-        let fingerprint = key_fingerprint(&self.destination);
-        let known = self.memory.key.as_ref();
-        if known.is_some_and(|known| known.fingerprint == fingerprint) {
+    /// Remembers under which key this tick sends, and to whom. True if that is new, and must be
+    /// durable before anything is sent.
+    pub(super) fn note_ways(&mut self, now: UnixMs) -> bool {
+        let since = since(&self.destination, &self.memory, now);
+        let key = Some(Known {
+            fingerprint: key_fingerprint(&self.destination),
+            since: since.key,
+        });
+        let receiver = Some(Known {
+            fingerprint: receiver_fingerprint(&self.destination),
+            since: since.receiver,
+        });
+        if self.memory.key == key && self.memory.receiver == receiver {
             return false;
         }
-        self.memory.key = Some(KeyMemory {
-            fingerprint,
-            since: key_since(&self.destination, &self.memory, now),
-        });
+        self.memory.key = key;
+        self.memory.receiver = receiver;
         true
     }
 

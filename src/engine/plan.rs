@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::Trust;
-use super::judge::{key_since, turn};
+use super::judge::{Since, since, turn};
 use crate::config::Config;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::reason::Reason;
@@ -45,7 +45,7 @@ pub fn plan(
     now: UnixMs,
 ) -> Result<Vec<Step>, StoreError> {
     let mut steps = Vec::new();
-    let mut keys: HashMap<DestName, Option<UnixMs>> = HashMap::new();
+    let mut ways: HashMap<DestName, Since> = HashMap::new();
     let trust = Trust::default();
     let scope = Scope {
         states: vec![State::Pending, State::Unknown, State::Held],
@@ -61,18 +61,18 @@ pub fn plan(
         let standing = item.standing();
         let due = standing.due.unwrap_or(item.envelope.enqueued_at);
         let since = match config.destinations.get(&item.envelope.destination) {
-            Some(to) if !keys.contains_key(&to.name) => {
+            Some(to) if !ways.contains_key(&to.name) => {
                 // One that is out of reach keeps everything back, below.
                 let memory = match store.memory(&to.name) {
                     Err(StoreError::Io { .. }) => Memory::default(),
                     other => other?,
                 };
-                let since = key_since(to, &memory, now);
-                keys.insert(to.name.clone(), since);
+                let since = since(to, &memory, now);
+                ways.insert(to.name.clone(), since);
                 since
             }
-            Some(to) => keys.get(&to.name).copied().flatten(),
-            None => None,
+            Some(to) => ways.get(&to.name).copied().unwrap_or_default(),
+            None => Since::default(),
         };
         let (action, why) = match config.destinations.get(&item.envelope.destination) {
             None => ("skip", Some("its destination is not configured".to_owned())),

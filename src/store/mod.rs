@@ -459,19 +459,22 @@ pub struct Memory {
     /// DNS or TLS failures have lasted since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<UnixMs>,
-    /// Under which key its items go.
+    /// Under which key its items go: what went under another one before, a repeat under this one
+    /// would not be dropped as a repeat of.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<KeyMemory>,
+    pub key: Option<Known>,
+    /// To which receiver they go: another one knows nothing of what went to the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<Known>,
     /// Somebody was told that this destination is not configured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub told_unconfigured: bool,
 }
 
-/// Under which key a destination's items go: what went under another one before, a repeat under this
-/// one would not be dropped as a repeat of.
+/// What a destination's repeats depend on, and since when that is what it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyMemory {
-    /// The place and the spelling of the key.
+pub struct Known {
+    /// What it is, in words that do not change: the place and the spelling of a key, or an address.
     pub fingerprint: String,
     /// Since when it is that; `None` if nothing else is known of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -480,15 +483,17 @@ pub struct KeyMemory {
 
 impl Memory {
     /// What is known where a memory was and cannot be made out: nothing, which costs a destination
-    /// some needless attempts; and not under which key its items went, so that what its receiver
-    /// may have acted on is not sent again.
+    /// some needless attempts; and not under which key its items went, nor to whom, so that what a
+    /// receiver may have acted on is not sent again.
     #[must_use]
     pub fn damaged() -> Self {
+        let nobody_knows = Known {
+            fingerprint: String::new(),
+            since: None,
+        };
         Self {
-            key: Some(KeyMemory {
-                fingerprint: String::new(),
-                since: None,
-            }),
+            key: Some(nobody_knows.clone()),
+            receiver: Some(nobody_knows),
             ..Self::default()
         }
     }
