@@ -821,17 +821,25 @@ fn another_receiver_gets_no_repeat_on_any_ground() {
     }
 }
 
-/// Under which key it went, nobody knows any more. What is gone altogether counts as never written.
+/// Under which key it went and to whom, nobody knows any more. What is gone altogether counts as never
+/// written.
 #[test]
-fn a_damaged_memory_takes_no_key_for_the_one_of_before() {
-    let before = "key = { kind = \"header\", name = \"K\", window = \"1h\" }";
-    for (memory, want) in [
-        (Some(&b"\0\0\0\0"[..]), "unknown! key_window_closed"),
-        (Some(b""), "unknown! key_window_closed"),
-        (None, "confirmed accepted"),
+fn a_damaged_memory_takes_no_key_and_no_receiver_for_the_one_of_before() {
+    let keyed = (
+        "key = { kind = \"header\", name = \"K\", window = \"1h\" }",
+        "POST",
+    );
+    let harmless = ("on_unknown = \"resend\"", "PUT");
+    for ((lines, method), memory, want) in [
+        (keyed, Some(&b"\0\0\0\0"[..]), "unknown! key_window_closed"),
+        (keyed, Some(b""), "unknown! key_window_closed"),
+        (keyed, None, "confirmed accepted"),
+        (harmless, Some(b""), "unknown! timeout_after_send"),
+        (harmless, None, "confirmed accepted"),
     ] {
-        let world = World::new(before);
-        let id = world.post();
+        let world = World::new(lines);
+        let accept = || world.accept(|e| e.request.method = method.to_owned());
+        let id = accept();
         world.tick(&[lost()]);
         let file = world.dir.path().join("spool/destinations/dest.json");
         match memory {
@@ -841,7 +849,7 @@ fn a_damaged_memory_takes_no_key_for_the_one_of_before() {
         world.clock.pass(10 * MINUTE_MS);
         world.tick(&[]);
         assert_eq!(world.word(id), want, "{memory:?}");
-        let other = world.post();
+        let other = accept();
         world.tick(&[lost()]);
         world.clock.pass(10 * MINUTE_MS);
         world.tick(&[]);
