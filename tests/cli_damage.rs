@@ -431,6 +431,35 @@ fn a_destination_whose_memory_cannot_be_read_is_told_of_by_a_check() {
     assert!(said.contains("out_of_reach"), "{said}");
 }
 
+/// Its items would be sent from both as soon as it can be read.
+#[test]
+fn a_copy_that_cannot_be_looked_into_is_one() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let mode = |dir: &str, mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(bench.spool().join(dir), mode).unwrap();
+    };
+    fs::create_dir(bench.spool().join("incoming/shop")).unwrap();
+    let run = as_nobody(&bench);
+    for dir in ["pending", "keys", "incoming", "incoming/shop"] {
+        fs::remove_file(bench.spool().join("spool.json")).unwrap();
+        mode(dir, 0o000);
+        let ran = run(&["init"]);
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(78), "{dir}: {said}");
+        assert!(said.contains("that cannot be looked into"), "{said}");
+        assert_eq!(run(&["tick"]).status.code(), Some(78), "{dir}");
+        mode(dir, 0o700);
+        assert_eq!(run(&["tick"]).status.code(), Some(78), "{dir}");
+    }
+    fs::remove_file(bench.spool().join("spool.json")).unwrap();
+    assert_eq!(run(&["init"]).status.code(), Some(0));
+    assert_eq!(run(&["tick"]).status.code(), Some(0));
+}
+
 #[test]
 fn an_item_that_cannot_be_read_costs_one_item() {
     if !rustix::process::geteuid().is_root() {

@@ -46,8 +46,8 @@ pub enum StoreError {
         /// Where it was looked for.
         root: PathBuf,
     },
-    /// There are a spool's directories with items in them, and no `spool.json`. Exit code 73.
-    #[error("{} has no spool.json and is no spool without it, but items lie there", root.display())]
+    /// There are a spool's directories with items in them or unreadable, and no `spool.json`. Exit code 73.
+    #[error("{} has no spool.json and is no spool without it, but items lie there, or what cannot be looked into", root.display())]
     Undescribed {
         /// The directory.
         root: PathBuf,

@@ -229,7 +229,7 @@ impl FileStore {
         if holds_items && is_new {
             return Err(StoreError::Copied {
                 root: root.to_owned(),
-                why: "there are items in it, and its spool.json was missing".to_owned(),
+                why: "there are items in it, or directories that cannot be looked into, and its spool.json was missing".to_owned(),
             });
         }
         if is_new {
@@ -907,12 +907,19 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether there is anything in a directory.
+/// Whether there is anything in a directory, as far as anybody can tell.
 fn is_filled(disk: &dyn Disk, dir: &Path) -> bool {
     let mut any = false;
-    // One that is not there holds nothing; one that cannot be listed cannot be used either.
-    drop(disk.list(dir, &mut |_, _| any = true));
-    any
+    let listed = disk.list(dir, &mut |_, _| any = true);
+    any || is_hidden(&listed)
+}
+
+/// Whether a directory could not be looked into. One that is not there holds nothing; what is in another
+/// one is sent once it can be read, and a copy would send it too.
+fn is_hidden(listed: &io::Result<()>) -> bool {
+    listed
+        .as_ref()
+        .is_err_and(|error| !replay::is_absence(error))
 }
 
 /// Whether there are items in it, or what speaks of them, or drops.
@@ -931,8 +938,8 @@ fn has_states(disk: &dyn Disk, root: &Path) -> bool {
 fn holds_drops(disk: &dyn Disk, root: &Path) -> bool {
     let incoming = root.join("incoming");
     let mut boxes = Vec::new();
-    drop(disk.list(&incoming, &mut |name, _| boxes.push(incoming.join(name))));
-    boxes.iter().any(|path| is_filled(disk, path))
+    let listed = disk.list(&incoming, &mut |name, _| boxes.push(incoming.join(name)));
+    is_hidden(&listed) || boxes.iter().any(|path| is_filled(disk, path))
 }
 
 /// Checks that a path is a directory, or nothing yet.
