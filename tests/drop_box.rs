@@ -359,6 +359,84 @@ fn a_made_up_name_takes_over_nobodys_item() {
     }
 }
 
+/// A tick died after the item was there, or a person made the name up: what is in the file tells.
+#[test]
+fn a_file_with_the_id_of_an_item_goes_only_if_it_holds_its_request() {
+    let pruned = "3f0c8a52-3b0f-4b6e-9d5e-0c1f3a2b4c5d";
+    let mine = r#"{"request":{"path":"/mine","headers":{"X-Trace":"7"},"body":{"text":"x"}}}"#;
+    // It was accepted in time.
+    let late =
+        r#"{"request":{"path":"/mine","body":{"text":"x"}},"not_after":"2020-01-01T00:00:00Z"}"#;
+    let path = r#"{"request":{"path":"/planted","body":{"text":"x"}}}"#;
+    let body = r#"{"request":{"path":"/mine","body":{"text":"y"}}}"#;
+    let late_body = r#"{"request":{"path":"/mine"},"not_after":"2020-01-01T00:00:00Z"}"#;
+    let rows = [
+        ("shop", false, mine, None),
+        ("shop", false, late, None),
+        ("shop", false, path, Some("exists already")),
+        ("shop", false, body, Some("exists already")),
+        ("ops", false, mine, Some("exists already")),
+        ("ops", false, late, Some("not_after is over")),
+        ("shop", false, late_body, Some("not_after is over")),
+        ("shop", false, "{", Some("EOF")),
+        ("shop", true, mine, None),
+        // Nothing is left to tell these apart.
+        ("shop", true, path, None),
+        ("shop", true, body, Some("is pruned")),
+        ("ops", true, mine, Some("is pruned")),
+        ("shop", true, "{", Some("EOF")),
+    ];
+    for (destination, is_pruned, text, why) in rows {
+        let bench = bench();
+        let minted = bench.enqueue("shop", &["--path", "/mine", "--data", "x"]);
+        let sum = tickpost::model::envelope::sha256_hex(b"x");
+        let tombstone = format!(
+            r#"{{"request_id":"{pruned}","destination":"shop","state":"confirmed","enqueued_at":"2026-01-01T00:00:00Z","settled_at":"2026-01-01T00:00:00Z","pruned_at":"2026-01-02T00:00:00Z","attempts":1,"body_sha256":"{sum}"}}"#
+        );
+        let log = bench.spool().join("log/pruned-20260102.jsonl");
+        fs::write(log, format!("{tombstone}\n")).unwrap();
+        let id = if is_pruned { pruned } else { &minted };
+        let before = bench.places(&minted);
+        drop_file(&bench, destination, &format!("x.{id}.taking"), text);
+        let report = bench.tick();
+        let row = format!("{destination} {is_pruned} {text}");
+        assert_eq!(report["ingested"], 0, "{row}");
+        assert_eq!(report["corrupt"], u64::from(why.is_some()), "{row}");
+        assert_eq!(bench.files("incoming/"), Vec::<String>::new(), "{row}");
+        assert_eq!(bench.places(&minted), before, "{row}");
+        if let Some(why) = why {
+            let kept = fs::read_to_string(bench.spool().join("corrupt/x.json")).unwrap();
+            assert_eq!(kept, text, "{row}");
+            let said = bench.read_json("corrupt/x.json.why.json");
+            assert!(
+                said["reason"].as_str().unwrap().contains(why),
+                "{row}: {said}"
+            );
+        } else {
+            assert_eq!(bench.files("corrupt/"), Vec::<String>::new(), "{row}");
+        }
+    }
+}
+
+/// As of any file that is refused.
+#[test]
+fn who_is_asked_for_is_told_of_a_file_with_the_id_of_another_item() {
+    let receiver = Receiver::start(vec![]);
+    let bench = Bench::new();
+    let ops = receiver.url();
+    bench.configure("", &[("shop", &closed_port(), KEYED), ("ops", &ops, "")]);
+    bench.tick();
+    bench.run(&["hold", "--destination", "shop"]).ok();
+    let id = bench.enqueue("shop", &["--path", "/mine", "--data", ""]);
+    let text = r#"{"request":{"path":"/planted"},"notify":["ops"]}"#;
+    drop_file(&bench, "shop", &format!("x.{id}.taking"), text);
+    bench.tick();
+    let told = receiver.wait_for(1);
+    assert_eq!(told.len(), 1);
+    let told = told[0].text();
+    assert!(told.contains("\"notice\":\"corrupt\""), "{told}");
+}
+
 #[test]
 fn words_beside_the_request_are_bounded() {
     let bench = bench();

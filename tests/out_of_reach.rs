@@ -448,6 +448,31 @@ fn a_key_that_cannot_be_read_keeps_one_drop_out() {
     }
 }
 
+/// Only the item can tell whether the drop is its own.
+#[test]
+fn a_drop_whose_item_cannot_be_read_stays_until_that_can_be() {
+    for errno in BOTH {
+        let world = World::new();
+        world.tick();
+        world.post("a", 1);
+        let other = format!("incoming/a/other.{}.taking", id(1));
+        world.plant(&other, r#"{"request":{"path":"/other"}}"#);
+        world.plant("incoming/a/plain.json", r#"{"request":{}}"#);
+        world.lose(&format!("pending/a/{}.jsonl", id(1)), errno, false);
+        for _ in 0..2 {
+            let (report, _) = world.tick();
+            warned(&report, &other);
+            let waiting = world.names("incoming/a");
+            assert_eq!(waiting, [format!("other.{}.taking", id(1))], "{errno:?}");
+        }
+        world.find_again();
+        world.tick();
+        assert_eq!(world.names("incoming/a"), [""; 0], "{errno:?}");
+        let aside = world.names("corrupt");
+        assert_eq!(aside, ["other.json", "other.json.why.json"], "{errno:?}");
+    }
+}
+
 /// Its id was reserved twice, and only the item can tell for which request.
 #[test]
 fn a_key_whose_item_is_damaged_costs_one_drop() {

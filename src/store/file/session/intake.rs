@@ -7,7 +7,8 @@
 //! 3. The file is unlinked.
 //!
 //! So a death between any two steps mints no second id: after 1 the file has its id, and after
-//! 2 the item is there and the file is only in the way. A file of another user is not moved
+//! 2 the item is there and the file is only in the way. Whether it is that item's is looked at
+//! before 3, for anybody may make up such a name. A file of another user is not moved
 //! into the spool but read, once: what was checked is what is accepted.
 
 use std::collections::{BTreeSet, BinaryHeap, HashSet, VecDeque};
@@ -242,12 +243,6 @@ impl FileSession<'_> {
                 self.stays(&path, &waits(why), &mut taken.stay);
                 continue;
             }
-            if file.id.is_some_and(|id| present.contains(&id)) {
-                // Accepted by a tick that died before it removed the file.
-                self.remove_dropped(&path, taken)?;
-                taken.known += 1;
-                continue;
-            }
             let read = self.read_dropped(&path, destination, file, bytes_max, taken)?;
             let Some((bytes, uid)) = read else {
                 continue;
@@ -259,7 +254,12 @@ impl FileSession<'_> {
                 bytes: &bytes,
                 id: file.id,
             };
-            let offer = match decide(&dropped) {
+            let decided = decide(&dropped);
+            if let Some(id) = file.id.filter(|id| present.contains(id)) {
+                self.end_taking((&path, file, id), &dropped, &decided, taken)?;
+                continue;
+            }
+            let offer = match decided {
                 Intake::Accept(offer) => offer,
                 Intake::Refuse(why) => {
                     // What is no item names nobody that could be trusted to be there.
@@ -312,7 +312,7 @@ impl FileSession<'_> {
     }
 
     /// Which of the ids, that a dead tick gave to files, are items already, or were. That they are
-    /// is durable when this returns: their files are about to go.
+    /// is durable when this returns: those of their files that hold their requests are about to go.
     fn accepted_before(
         &self,
         begun: &BTreeSet<RequestId>,

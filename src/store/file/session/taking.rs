@@ -2,11 +2,16 @@
 
 use std::collections::VecDeque;
 
-use super::super::super::{Answer, Limits, Offer, StoreError, TakenIn};
+use super::super::super::{
+    Answer, Dropped, Intake, Limits, Offer, Refusal, Store as _, StoreError, TakenIn,
+};
+use super::super::keys::{Reservation, known_item};
 use super::super::{accept, stuck};
 use super::FileSession;
 use super::drop_name::DropFile;
-use crate::model::ids::DestName;
+use crate::model::draft::Draft;
+use crate::model::envelope::{Request, sha256_hex};
+use crate::model::ids::{DestName, RequestId};
 use crate::model::notice::Asked;
 use crate::model::state::State;
 
@@ -81,6 +86,55 @@ impl FileSession<'_> {
         accepted
     }
 
+    /// Ends with a file, at this path, whose id is an item's, or was. It only goes if it is that item's:
+    /// a tick died before it removed it. Another request was put there by whoever made up the name, and
+    /// is refused like any that asks for an id that is taken.
+    pub(super) fn end_taking(
+        &mut self,
+        (path, file, id): (&str, &DropFile, RequestId),
+        dropped: &Dropped<'_>,
+        decided: &Intake,
+        taken: &mut TakenIn,
+    ) -> Result<(), StoreError> {
+        let (mine, asked, refused) = match decided {
+            Intake::Accept(offer) => {
+                let asked = Asked::of(&offer.envelope);
+                (Some(Reservation::of_id(&offer.envelope)), asked, None)
+            }
+            // What is no item names nobody that could be trusted to be there.
+            Intake::Refuse(why) => (accepted_once(dropped, id), Asked::default(), Some(why)),
+        };
+        let item = match known_item(self.store, id) {
+            Err(error) if self.is_out_of_reach(&error) => {
+                self.stays(path, &waits(&words(&error)), &mut taken.stay);
+                return Ok(());
+            }
+            other => other?,
+        };
+        let (is_same, refusal) = if let Some(item) = item {
+            (mine == Some(item), Refusal::IdTaken { id })
+        } else if let Some(pruned) = self.store.tombstone(id)? {
+            // Of its request no more is left than where it went and its body: with these it is taken
+            // for the same, though method, path or query may have been others.
+            let is_same = mine.is_some_and(|mine| {
+                mine.body_sha256 == pruned.body_sha256
+                    && mine.destination.as_deref() == Some(pruned.destination.as_str())
+            });
+            (is_same, Refusal::Pruned { id })
+        } else {
+            let why = waits(&format!("item {id} cannot be read"));
+            self.stays(path, &why, &mut taken.stay);
+            return Ok(());
+        };
+        if is_same {
+            taken.known += 1;
+            return self.remove_dropped(path, taken);
+        }
+        let why = refused.map_or_else(|| refusal.to_string(), String::clone);
+        let name = file.original();
+        self.set_aside_as(path, &name, dropped.destination.as_str(), &why, &asked)
+    }
+
     /// Whether an error says only that an item cannot be put where it belongs. Nothing of those without
     /// an answer is in the spool then, but what a caller that dies leaves in `keys/`.
     fn has_no_place(&self, error: &StoreError) -> bool {
@@ -109,6 +163,28 @@ impl FileSession<'_> {
             && ((is_look && is_told_by.into_iter().any(is_below))
                 || (is_below("keys") && !op.starts_with("sync")))
     }
+}
+
+/// What a file that is refused now would have reserved if it was accepted before: its time may be over
+/// since, or the configuration another one. `None` if it never was an item.
+fn accepted_once(dropped: &Dropped<'_>, id: RequestId) -> Option<Reservation> {
+    let draft = Draft::parse(dropped.bytes).ok()?;
+    let request = Request {
+        method: draft.method,
+        path: draft.path,
+        query: draft.query,
+        headers: draft.headers,
+        content_type: draft.content_type,
+        body: None,
+        body_sha256: sha256_hex(&draft.body),
+    };
+    let destination = draft.destination.as_ref().unwrap_or(dropped.destination);
+    Some(Reservation {
+        request_id: id,
+        request_sha256: request.sha256(),
+        body_sha256: request.body_sha256,
+        destination: Some(destination.to_string()),
+    })
 }
 
 /// An offer once more; of a dropped file it is whole without a body beside it.
