@@ -12,7 +12,7 @@ mod bench;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use bench::{Bench, Ran, assert_fields, day_of};
+use bench::{Bench, KEYED, Ran, assert_fields, day_of};
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
 use serde_json::{Value, json};
 use support::{Receiver, Reply, closed_port};
@@ -402,6 +402,57 @@ fn a_notice_that_did_not_arrive_is_a_warning() {
         ])
         .code(1)
         .prints("failed, see");
+}
+
+/// A program that is not there is tried for days.
+#[test]
+fn a_notice_that_was_tried_twice_in_vain_is_a_warning() {
+    let bench = Bench::new();
+    let told_by = |program: &str| {
+        let general =
+            format!("[notify]\ncommand = [\"{program}\"]\n[retry]\nbase = \"0s\"\nmax = \"1ms\"");
+        bench.configure(&general, &[("shop", &closed_port(), "")]);
+    };
+    told_by("/nonexistent");
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["cancel", &id]).ok();
+    check(&bench, &[]).ok();
+    bench.run(&["tick", "--limit", "1"]).ok();
+    check(&bench, &[]).ok();
+    bench.run(&["tick", "--limit", "1"]).ok();
+    check(&bench, &[])
+        .code(1)
+        .prints("1 did not reach whom it was to tell: notify-command");
+    check(&bench, &["--untold", "off"]).ok();
+    told_by("/bin/true");
+    bench.run(&["tick"]).ok();
+    check(&bench, &[]).ok();
+}
+
+/// Its answer may be lost as well. What is no notice may be tried as often as it is: its age tells.
+#[test]
+fn a_notice_that_twice_had_no_answer_is_a_warning() {
+    let bench = Bench::new();
+    let ops = Receiver::start(Vec::new()).otherwise(Reply::close());
+    let more = format!("{KEYED}\nretry = {{ base = \"0s\", max = \"1ms\" }}");
+    bench.configure(
+        "[notify]\ndestinations = [\"ops\"]",
+        &[("shop", &closed_port(), ""), ("ops", &ops.url(), &more)],
+    );
+    let plain = bench.enqueue("ops", &["--data", "x"]);
+    for _ in 0..2 {
+        bench.run(&["tick", "--limit", "1"]).ok();
+    }
+    assert_eq!(bench.last_event(&plain)["n"], 2);
+    check(&bench, &[]).ok();
+    let id = bench.enqueue("shop", &["--data", "x"]);
+    bench.run(&["cancel", &id]).ok();
+    for _ in 0..2 {
+        bench.tick();
+    }
+    check(&bench, &[])
+        .code(1)
+        .prints("1 did not reach whom it was to tell: ops");
 }
 
 /// Whoever an item alone names is told of nothing else, and so by nobody else.

@@ -27,6 +27,13 @@ use crate::view::status::{Status, look};
 /// How many items that no tick has sorted yet are read to learn when they are due.
 pub(super) const READS_MAX: usize = 1000;
 
+/// After so many attempts in vain a notice counts as not told though it is tried again: one may be
+/// an accident, and a program that is not there may be tried for days.
+const TRIES_LATE: u32 = 2;
+
+/// The states of what has not reached its destination, or is not known to have.
+const NOT_THERE: [State; 4] = [State::Pending, State::Unknown, State::Held, State::Failed];
+
 /// What is said while the last tick had no room.
 pub(super) const STOPPED_FOR_ROOM: &str = "the last tick stopped for want of room on the disk: nothing more is sent, and nothing taken in, until a tick finds room";
 
@@ -101,7 +108,8 @@ pub(super) struct CheckArgs {
         default_value = "15m,1d"
     )]
     incoming_age: String,
-    /// Items, above all notices, that did not reach an address of notices: failed, held or parked there
+    /// Items, above all notices, that did not reach an address of notices: failed, held or parked
+    /// there, or notices that were tried twice in vain
     #[arg(
         long,
         value_name = "WARN[,CRIT]",
@@ -297,8 +305,8 @@ fn suspended(status: &Status) -> Vec<String> {
 }
 
 /// Those who are to be told, and how many items did not reach them: of a destination that
-/// `[notify]` names all that were not delivered, of others, which items name for themselves, the
-/// notices.
+/// `[notify]` names all that failed or wait for a person, of others, which items name for
+/// themselves, the notices; of each also the notices that are tried in vain.
 fn untold(
     store: &FileStore,
     status: &Status,
@@ -311,7 +319,7 @@ fn untold(
     let mut untold = Vec::new();
     for (name, own) in &status.destinations {
         let count = |state| own.states.get(&state).copied().unwrap_or(0);
-        if count(State::Failed) + count(State::Held) + own.parked == 0 {
+        if NOT_THERE.map(count).iter().sum::<u64>() == 0 {
             continue;
         }
         let is_told = told.iter().any(|told| told.as_str() == name);
@@ -324,17 +332,24 @@ fn untold(
 }
 
 /// How many items of a destination did not get there, those not counted that a person has given
-/// up: all of them, or the notices alone. Of very many items all count that are not read, of very
-/// many that may be notices none.
+/// up: all of them, or the notices alone; and of what is tried again the notices that are late. Of
+/// very many items all count that are not read, of very many that may be notices none.
 fn undelivered(store: &FileStore, name: &str, all: bool) -> Result<u64, StoreError> {
     let scope = Scope {
-        states: vec![State::Failed, State::Held, State::Unknown],
+        states: NOT_THERE.to_vec(),
         destination: Some(name.to_owned()),
     };
-    let mut found = Vec::new();
+    let (mut found, mut tried) = (Vec::new(), Vec::new());
     store.scan(&scope, &mut |item| {
-        let may_count = all || may_be_notice(item.id);
-        if may_count && (item.state != State::Unknown || item.parked) {
+        let may_be_notice = may_be_notice(item.id);
+        let is_tried = match item.state {
+            State::Pending => true,
+            State::Unknown => !item.parked,
+            State::Held | State::Confirmed | State::Failed => false,
+        };
+        if is_tried && may_be_notice {
+            tried.push(item.clone());
+        } else if !is_tried && (all || may_be_notice) {
             found.push(item.clone());
         }
         Ok(())
@@ -353,6 +368,12 @@ fn undelivered(store: &FileStore, name: &str, all: bool) -> Result<u64, StoreErr
             items -= u64::from(given_up);
         } else {
             items += u64::from(item.envelope.notice && !given_up);
+        }
+    }
+    for one in tried.iter().take(READS_MAX) {
+        if let Some(Ok(item)) = store.read(one)? {
+            let late = item.standing().last_n >= TRIES_LATE;
+            items += u64::from(item.envelope.notice && late);
         }
     }
     Ok(items)
