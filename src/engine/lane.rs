@@ -346,17 +346,13 @@ impl Lane {
             (old, _) => old.is_none(),
         };
         let holds = before.filter(|old| together && lasts_longer(old));
-        self.memory.suspended = Some(Suspension {
+        self.memory.suspended = Some(holds.unwrap_or_else(|| Suspension {
+            reason: reason.clone(),
             since,
+            until,
             tries,
-            ..holds.unwrap_or_else(|| Suspension {
-                reason: reason.clone(),
-                since,
-                until,
-                tries,
-                note: None,
-            })
-        });
+            note: None,
+        }));
         self.mode = Mode::Closed;
         self.changed = true;
         Learned {
