@@ -353,11 +353,7 @@ fn a_command_on_a_damaged_item_says_so_and_the_item_can_still_be_asked_for() {
 
 /// Gives the spool to a user for whom modes count, and runs commands as that user.
 fn as_nobody(bench: &Bench) -> impl Fn(&[&str]) -> Output {
-    let open = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(bench.dir(), open.clone()).unwrap();
-    let program = bench.dir().join("tickpost");
-    fs::copy(env!("CARGO_BIN_EXE_tickpost"), &program).unwrap();
-    fs::set_permissions(&program, open).unwrap();
+    let program = bench.program_for_all();
     let owned = Command::new("chown")
         .args(["-R", "65534:65534"])
         .arg(bench.spool())

@@ -173,12 +173,7 @@ fn another_user_is_told_whose_the_spool_is() {
         return;
     }
     let bench = Bench::with(&[("shop", &closed_port(), "")]);
-    // Where the other user can reach both.
-    let open = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(bench.dir(), open.clone()).unwrap();
-    let program = bench.dir().join("tickpost");
-    fs::copy(env!("CARGO_BIN_EXE_tickpost"), &program).unwrap();
-    fs::set_permissions(&program, open).unwrap();
+    let program = bench.program_for_all();
     for words in [
         &["status"][..],
         &["list"],

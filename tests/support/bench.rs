@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -144,6 +144,21 @@ impl Bench {
     /// The directory around the spool, for files of the test's own.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// A copy of the program where any user can reach it and the spool.
+    pub(crate) fn program_for_all(&self) -> PathBuf {
+        fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = self.dir().join("tickpost");
+        // By a process of its own: a child of another test could inherit the descriptor that writes
+        // it, and what somebody has open for writing cannot be run.
+        let copied = Command::new("install")
+            .args(["-m", "755", env!("CARGO_BIN_EXE_tickpost")])
+            .arg(&program)
+            .status()
+            .unwrap();
+        assert!(copied.success());
+        program
     }
 
     /// Writes a file beside the spool and returns its path as text.
