@@ -170,6 +170,8 @@ struct Left {
     desk: Desk,
     ids: Vec<String>,
     journal: PathBuf,
+    /// Where the receiver was.
+    url: String,
     /// The keys that the receiver had acted on.
     acted: Vec<String>,
 }
@@ -189,6 +191,7 @@ fn killed() -> Left {
     assert_eq!(journals.len(), 1, "{journals:?}");
     Left {
         journal: PathBuf::from(&journals[0]),
+        url: receiver.url(),
         acted: receiver.effects().into_keys().collect(),
         desk,
         ids,
@@ -204,6 +207,11 @@ fn cut_at(left: &Left, len: u64) {
     journal.set_len(len).unwrap();
     let receiver = Receiver::start(vec![]).deduplicating(left.acted.iter().cloned());
     desk.configure(desk::SOON, &[("dest", &receiver.url(), KEYED)]);
+    // It stands for the one that has acted, so the copy has to know it by its address.
+    let memory = desk.spool().join("destinations/dest.json");
+    let known = fs::read_to_string(&memory).unwrap();
+    assert!(known.contains(&left.url), "{known}");
+    fs::write(&memory, known.replace(&left.url, &receiver.url())).unwrap();
     desk.tick_to_end();
     all_is_well(&desk, &left.ids, &receiver, &what);
     let times = times(&receiver);
