@@ -336,7 +336,7 @@ impl Store for MemoryStore {
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
         let inner = self.inner.borrow();
         let memory = inner.memories.get(destination.as_str());
-        Ok(memory.cloned().unwrap_or_default())
+        Ok(memory.cloned().unwrap_or_else(Memory::none))
     }
 
     fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError> {

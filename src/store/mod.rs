@@ -421,8 +421,7 @@ pub struct Counts {
     pub unreadable: Vec<String>,
 }
 
-/// What ticks remember of a destination. Losing it costs some needless attempts; of one that is
-/// damaged see [`Memory::damaged`].
+/// What ticks remember of a destination. Where there is none see [`Memory::none`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
@@ -482,11 +481,11 @@ pub struct Known {
 }
 
 impl Memory {
-    /// What is known where a memory was and cannot be made out: nothing, which costs a destination
-    /// some needless attempts; and not under which key its items went, nor to whom, so that what a
-    /// receiver may have acted on is not sent again.
+    /// What is known where there is no memory, or none that can be made out: nothing, which costs a
+    /// destination some needless attempts; and not under which key its items went, nor to whom, so
+    /// that what a receiver may have acted on is not sent again. A tick writes one before it sends.
     #[must_use]
-    pub fn damaged() -> Self {
+    pub fn none() -> Self {
         let nobody_knows = Known {
             fingerprint: String::new(),
             since: None,

@@ -634,14 +634,13 @@ impl Store for FileStore {
         let relative = format!("destinations/{destination}.json");
         match self.read_json(&relative) {
             Ok(Some(memory)) => Ok(memory),
-            Ok(None) if replay::is_there(self, &relative)? => Ok(Memory::damaged()),
-            Ok(None) => Ok(Memory::default()),
+            Ok(None) => Ok(Memory::none()),
             // Something else stands there.
             Err(StoreError::Io { source, .. })
                 if !stuck::is_of_the_disk(&source)
                     && source.kind() != io::ErrorKind::PermissionDenied =>
             {
-                Ok(Memory::damaged())
+                Ok(Memory::none())
             }
             Err(error) => Err(error),
         }
