@@ -752,6 +752,12 @@ fn what_went_under_another_key_or_to_another_receiver_is_not_repeated() {
             "confirmed accepted",
             "the same, with a slash",
         ),
+        (
+            before,
+            "http://127.0.0.1:9//",
+            "unknown! key_window_closed",
+            "a path of one slash",
+        ),
     ];
     for (after, url, want, why) in rows {
         let mut world = World::new(before);
@@ -832,6 +838,7 @@ fn a_memory_that_is_damaged_or_gone_takes_nothing_for_what_was_before() {
     for ((lines, method), memory, want) in [
         (keyed, Some(&b"\0\0\0\0"[..]), "unknown! key_window_closed"),
         (keyed, Some(b""), "unknown! key_window_closed"),
+        (keyed, Some(b"{}"), "unknown! key_window_closed"),
         (keyed, None, "unknown! key_window_closed"),
         (harmless, Some(b""), "unknown! timeout_after_send"),
         (harmless, None, "unknown! timeout_after_send"),

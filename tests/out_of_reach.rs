@@ -252,6 +252,49 @@ fn a_drop_that_nobody_can_decide_on_waits_and_every_other_is_taken_in() {
     }
 }
 
+/// Whether the item that they repeat would outlast a loss of power, nobody can tell.
+#[test]
+fn what_repeats_an_item_in_a_directory_that_cannot_be_synced_waits_and_stops_nobody() {
+    for errno in BOTH {
+        let world = World::new();
+        let mut known = envelope(1);
+        known.key = Some("k".to_owned());
+        let offer = tickpost::store::Offer {
+            envelope: known,
+            accepted: accepted(),
+            own_id: false,
+            body: None,
+        };
+        let mut answers = Vec::new();
+        world
+            .store()
+            .accept_all(vec![offer], &tickpost::store::Limits::NONE, &mut answers)
+            .unwrap();
+        world.tick();
+        let request = r#""request":{"path":"/x","body":{"text":"{\"n\":1}"}}"#;
+        world.plant(
+            "incoming/a/keyed.json",
+            &format!("{{{request},\"key\":\"k\"}}"),
+        );
+        let begun = format!("incoming/a/begun.json.{}.taking", id(1));
+        world.plant(&begun, &format!("{{{request}}}"));
+        world.plant("incoming/b/plain.json", r#"{"request":{}}"#);
+        world.post("b", 2);
+        world.lose(&format!("confirmed/a/{}", NOW.day_name()), errno, false);
+        world.only(&["sync_dir"]);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b", "b"], "{errno}");
+        warned(&report, "incoming/a/keyed.");
+        warned(&report, "incoming/a/begun.");
+        assert_eq!(world.names("incoming/a").len(), 2, "{errno}");
+        world.find_again();
+        let (_, sent) = world.tick();
+        assert_eq!(sent, [], "{errno}");
+        assert_eq!(world.names("incoming/a"), Vec::<String>::new(), "{errno}");
+        assert_eq!(world.names("corrupt"), Vec::<String>::new(), "{errno}");
+    }
+}
+
 #[test]
 fn a_file_in_the_place_of_a_destinations_keys_costs_those_who_use_keys() {
     let world = World::new();
@@ -544,6 +587,25 @@ fn a_memory_that_cannot_be_read_keeps_one_destination_back_and_is_not_replaced()
         assert_eq!(sent, [], "{errno}: it is suspended");
         warned(&report, "gone.json");
     }
+}
+
+/// A later tick would take what is sent now for what went to the receiver that it says.
+#[test]
+fn a_memory_that_cannot_be_written_keeps_one_destination_back_when_its_way_changes() {
+    let world = World::new();
+    world.tick();
+    let memory =
+        r#"{"key":{"fingerprint":"none raw "},"receiver":{"fingerprint":"http://elsewhere"}}"#;
+    world.plant("destinations/a.json", memory);
+    world.post("a", 1);
+    world.post("b", 2);
+    world.lose("destinations/a.json", Errno::PERM, true);
+    let (report, sent) = world.tick();
+    assert_eq!(to_whom(&sent), ["b"]);
+    warned(&report, "destination `a`");
+    world.find_again();
+    let (_, sent) = world.tick();
+    assert_eq!(to_whom(&sent), ["a"]);
 }
 
 /// Nothing is claimed of it that could be taken for sent.

@@ -913,12 +913,12 @@ fn memory_is_kept(bench: &Bench) {
         ..Memory::default()
     };
     let mut session = bench.lock(NOW);
-    assert_eq!(bench.store.memory(&dest("a")).unwrap(), Memory::none());
+    assert_eq!(bench.store.memory(&dest("a")).unwrap(), Memory::default());
     session.remember(&dest("a"), &Memory::default()).unwrap();
     session.remember(&dest("a"), &memory).unwrap();
     session.close(NOW, None).unwrap();
     assert_eq!(bench.store.memory(&dest("a")).unwrap(), memory);
-    assert_eq!(bench.store.memory(&dest("b")).unwrap(), Memory::none());
+    assert_eq!(bench.store.memory(&dest("b")).unwrap(), Memory::default());
 }
 
 fn the_last_tick(bench: &Bench) {

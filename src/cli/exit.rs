@@ -196,7 +196,7 @@ fn of_store(error: &StoreError) -> (u8, Option<String>) {
         ),
         // After the rename: the item is perhaps accepted, which 77 would deny.
         StoreError::Io {
-            op: "sync directory",
+            op: "sync directory" | "sync directory again",
             ..
         } => (
             74,

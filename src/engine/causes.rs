@@ -65,7 +65,13 @@ impl Tick<'_, '_> {
         }
         lane.operator_hold = hold.is_some();
         if lane.note_ways(now) {
-            self.session.remember(name, &lane.memory)?;
+            if !self.session.remember(name, &lane.memory)? {
+                // Later ticks would take what is sent now for what went another way.
+                self.report.warnings.push(format!(
+                    "destination `{name}`: where and under which key its items go cannot be remembered; nothing is sent there"
+                ));
+                return Ok(());
+            }
             self.session.sync_memories()?;
         }
         self.lanes.push(lane);
@@ -118,7 +124,7 @@ impl Tick<'_, '_> {
         memory.told_unconfigured = true;
         // What is remembered must not outlive what it says was told.
         self.session.sync()?;
-        self.session.remember(name, &memory)
+        self.session.remember(name, &memory).map(drop)
     }
 
     /// When the destination's configuration or its secret has changed, what was held or

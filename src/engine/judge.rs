@@ -197,23 +197,19 @@ fn policy_of(destination: &Destination, maybe_since: Option<UnixMs>, since: Sinc
     policy
 }
 
-/// Since when repeats go under this key and to this receiver; `None` where nothing speaks of another
-/// one before.
+/// Since when repeats go under this key and to this receiver; `None` for as long as anything was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Since {
     pub(super) key: Option<UnixMs>,
     pub(super) receiver: Option<UnixMs>,
 }
 
-/// What a destination's memory says of that.
+/// What a destination's memory says of that. Where it says nothing, it was another one before: a tick
+/// remembers it before it sends.
 pub(super) fn since(destination: &Destination, memory: &Memory, now: UnixMs) -> Since {
-    let of = |known: &Option<Known>, fingerprint: String| {
-        let known = known.as_ref()?;
-        if known.fingerprint == fingerprint {
-            known.since
-        } else {
-            Some(now)
-        }
+    let of = |known: &Option<Known>, fingerprint: String| match known {
+        Some(known) if known.fingerprint == fingerprint => known.since,
+        Some(_) | None => Some(now),
     };
     Since {
         key: of(&memory.key, key_fingerprint(destination)),
@@ -225,7 +221,7 @@ pub(super) fn since(destination: &Destination, memory: &Memory, now: UnixMs) -> 
 /// has moved has taken along what it knows. It is remembered, so it must not change.
 pub(super) fn receiver_fingerprint(destination: &Destination) -> String {
     let url = destination.base_url.as_str();
-    url.trim_end_matches('/').to_owned()
+    url.strip_suffix('/').unwrap_or(url).to_owned()
 }
 
 /// What makes a receiver take one key for another: where it goes, and how it is spelt. It is

@@ -336,7 +336,7 @@ impl Store for MemoryStore {
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
         let inner = self.inner.borrow();
         let memory = inner.memories.get(destination.as_str());
-        Ok(memory.cloned().unwrap_or_else(Memory::none))
+        Ok(memory.cloned().unwrap_or_default())
     }
 
     fn destination_hold(&self, name: &str) -> Result<Option<DestinationHold>, StoreError> {
@@ -700,12 +700,12 @@ impl Session for MemorySession<'_> {
         Ok(names)
     }
 
-    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError> {
+    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<bool, StoreError> {
         let mut inner = self.store.inner.borrow_mut();
         inner
             .memories
             .insert(destination.to_string(), memory.clone());
-        Ok(())
+        Ok(true)
     }
 
     fn met(&self) -> &Met {

@@ -191,7 +191,7 @@ impl StoreError {
             return false;
         };
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
-        full.contains(&source.kind()) && *op != "sync directory"
+        full.contains(&source.kind()) && !op.starts_with("sync directory")
     }
 }
 
@@ -421,7 +421,8 @@ pub struct Counts {
     pub unreadable: Vec<String>,
 }
 
-/// What ticks remember of a destination. Where there is none see [`Memory::none`].
+/// What ticks remember of a destination. Losing it costs some needless attempts; and what
+/// may have been acted on is not sent again, for nobody knows under which key and to whom that went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
@@ -478,24 +479,6 @@ pub struct Known {
     /// Since when it is that; `None` if nothing else is known of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<UnixMs>,
-}
-
-impl Memory {
-    /// What is known where there is no memory, or none that can be made out: nothing, which costs a
-    /// destination some needless attempts; and not under which key its items went, nor to whom, so
-    /// that what a receiver may have acted on is not sent again. A tick writes one before it sends.
-    #[must_use]
-    pub fn none() -> Self {
-        let nobody_knows = Known {
-            fingerprint: String::new(),
-            since: None,
-        };
-        Self {
-            key: Some(nobody_knows.clone()),
-            receiver: Some(nobody_knows),
-            ..Self::default()
-        }
-    }
 }
 
 /// Why and until when a destination is suspended.
@@ -1093,12 +1076,13 @@ pub trait Session {
     /// The first [`StoreError`] met.
     fn publish(&mut self, now: UnixMs) -> Result<Vec<DestName>, StoreError>;
 
-    /// Remembers of a destination.
+    /// Remembers of a destination. False if that could not be put where it belongs, which costs no
+    /// other destination anything, and is told of.
     ///
     /// # Errors
     ///
     /// The first [`StoreError`] met.
-    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError>;
+    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<bool, StoreError>;
 
     /// Mends what [`Store::examine`] finds and says is mendable. Nothing is guessed and nothing of
     /// an item is deleted. After a crash at any point it can be done again. Whoever calls this

@@ -288,7 +288,7 @@ fn sync_known(
         }
     }
     for dir in dirs {
-        match store.sync_place(dir) {
+        match store.sync_found(dir) {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }

@@ -391,6 +391,17 @@ impl FileStore {
             .map_err(|source| io_error("set the time of", &path, source))
     }
 
+    /// Makes durable the place where an item was found. Nothing has been written then, so an error
+    /// says only that this is not known to last: it is none of a sync that others depend on.
+    fn sync_found(&self, relative: &str) -> Result<(), StoreError> {
+        self.sync_place(relative).map_err(|error| {
+            if let StoreError::Io { path, source, .. } = error {
+                return io_error("sync directory again", &path, source);
+            }
+            error
+        })
+    }
+
     /// Makes durable what a directory has just got, and its own name: whoever made it may have died
     /// before its parent was synced. What has not changed for a minute no crash has left so.
     fn sync_place(&self, relative: &str) -> Result<(), StoreError> {
@@ -633,14 +644,13 @@ impl Store for FileStore {
     fn memory(&self, destination: &DestName) -> Result<Memory, StoreError> {
         let relative = format!("destinations/{destination}.json");
         match self.read_json(&relative) {
-            Ok(Some(memory)) => Ok(memory),
-            Ok(None) => Ok(Memory::none()),
+            Ok(memory) => Ok(memory.unwrap_or_default()),
             // Something else stands there.
             Err(StoreError::Io { source, .. })
                 if !stuck::is_of_the_disk(&source)
                     && source.kind() != io::ErrorKind::PermissionDenied =>
             {
-                Ok(Memory::none())
+                Ok(Memory::default())
             }
             Err(error) => Err(error),
         }

@@ -971,7 +971,7 @@ impl Session for FileSession<'_> {
         })
     }
 
-    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<(), StoreError> {
+    fn remember(&mut self, destination: &DestName, memory: &Memory) -> Result<bool, StoreError> {
         self.guard(|session| {
             let json = serde_json::to_vec(memory).map_err(|source| StoreError::Encode {
                 what: "a destination's memory",
@@ -979,8 +979,7 @@ impl Session for FileSession<'_> {
             })?;
             let relative = format!("destinations/{destination}.json");
             match session.with_room(|session| session.store.write_whole(&relative, &json)) {
-                // Something else stands there: its destination is not remembered, which costs it
-                // some attempts, and no other anything.
+                // Something else stands there, or a mode forbids it.
                 Err(StoreError::Io {
                     op: "rename",
                     source,
@@ -988,9 +987,9 @@ impl Session for FileSession<'_> {
                 }) if !stuck::is_of_the_disk(&source) => {
                     let why = format!("cannot replace it: {source}; it was left as it is");
                     session.foreign(&relative, &why);
-                    Ok(())
+                    Ok(false)
                 }
-                other => other,
+                written => written.map(|()| true),
             }
         })
     }

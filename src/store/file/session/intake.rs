@@ -320,7 +320,7 @@ impl FileSession<'_> {
         let present = census::present(self.store, begun)?;
         let dirs: BTreeSet<&String> = present.values().filter_map(census::Where::dir).collect();
         for dir in dirs {
-            self.store.sync_place(dir)?;
+            self.store.sync_found(dir)?;
         }
         // One that is only in corrupt/ is told of, and its file kept.
         let is_item = |(id, at)| (at != census::Where::Aside).then_some(id);

@@ -155,7 +155,15 @@ impl FileSession<'_> {
             return matches!(error, StoreError::NotDirectory { .. });
         };
         let is_below = |dir: &str| path.starts_with(self.store.path(dir));
-        let is_look = ["list", "look at", "read", "open", "lock"].contains(op);
+        let looks = [
+            "list",
+            "look at",
+            "read",
+            "open",
+            "lock",
+            "sync directory again",
+        ];
+        let is_look = looks.contains(op);
         let is_told_by = ["corrupt", "log", "bodies", "journal"]
             .into_iter()
             .chain(State::ALL.map(State::as_str));
