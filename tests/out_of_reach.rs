@@ -8,8 +8,10 @@ mod common;
 mod world;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use common::{NOW, accepted, by_hand, dest, envelope, id, owner, want};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
 use tickpost::model::envelope::sha256_hex;
 use tickpost::model::event::EventKind;
@@ -18,7 +20,7 @@ use tickpost::model::state::State;
 use tickpost::store::checkup::{Checkup, Finding};
 use tickpost::store::disk::RealDisk;
 use tickpost::store::file::journal::{Journal, MoveRecord, Record};
-use tickpost::store::{Decision, DestinationHold, Scope, Store as _};
+use tickpost::store::{Answer, Decision, DestinationHold, Scope, Store as _};
 use world::{World, to_whom, warned};
 
 const BOTH: [Errno; 2] = [Errno::ACCESS, Errno::IO];
@@ -249,6 +251,124 @@ fn a_drop_that_nobody_can_decide_on_waits_and_every_other_is_taken_in() {
             .unwrap();
         assert_eq!(items, 4, "{why}: nothing twice, nothing lost");
         assert_eq!(world.names("corrupt"), Vec::<String>::new(), "{why}");
+    }
+}
+
+/// Offers the request of the first item, under the key `k` and an id that a caller has made up for it.
+fn accept_keyed(world: &World, n: u64) -> Result<Vec<Answer>, tickpost::store::StoreError> {
+    let mut envelope = envelope(n);
+    envelope.request = common::envelope(1).request;
+    envelope.key = Some("k".to_owned());
+    let offer = tickpost::store::Offer {
+        envelope,
+        accepted: accepted(),
+        own_id: false,
+        body: None,
+    };
+    let mut answers = Vec::new();
+    let limits = tickpost::store::Limits::NONE;
+    let store = world.store();
+    store.accept_all(vec![offer], &limits, &mut answers)?;
+    Ok(answers)
+}
+
+/// A link is not followed, so what is behind it may be the very item: its repeats wait, under whatever
+/// name they come, and nobody else does.
+#[test]
+fn a_repeat_of_what_may_lie_behind_something_strange_is_not_accepted() {
+    let day = NOW.minus(86_400_000).day_name();
+    let later = NOW.plus(86_400_000 * 3);
+    let file = format!("{}.jsonl", id(1));
+    let directories = [
+        "unknown/a/parked".to_owned(),
+        format!("confirmed/a/{day}"),
+        format!("failed/a/{day}"),
+        format!("pending/a/{}", later.day_name()),
+        format!("pending/a/{}", later.minute().minute_name()),
+        "confirmed/a".to_owned(),
+    ];
+    let files = ["held/a", "unknown/a/parked"].map(|dir| format!("{dir}/{file}"));
+    let links = directories.iter().map(|path| (path, "link"));
+    let rows = links.chain(files.iter().flat_map(|path| {
+        let kinds = ["link", "directory", "pipe"];
+        kinds.map(|kind| (path, kind))
+    }));
+    for (path, kind) in rows {
+        for way in ["key", "drop", "taking"] {
+            let why = format!("{path}, {kind}, {way}");
+            let world = World::new();
+            world.tick();
+            let accept = |n| accept_keyed(&world, n);
+            accept(1).unwrap();
+            let item = match path.ends_with(&file) {
+                true => path.clone(),
+                false if path == "confirmed/a" => format!("{path}/{day}/{file}"),
+                false => format!("{path}/{file}"),
+            };
+            world.shift(&format!("pending/a/{file}"), &item);
+            let (there, away) = (world.root.join(path), world.root.join("../away"));
+            fs::rename(&there, &away).unwrap();
+            match kind {
+                "link" => symlink(&away, &there).unwrap(),
+                "directory" => fs::create_dir(&there).unwrap(),
+                _ => mknodat(CWD, &there, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+            }
+            let repeat = r#"{"request":{"path":"/x","body":{"text":"{\"n\":1}"}}"#;
+            let waits = match way {
+                "key" => {
+                    let error = accept(2).unwrap_err();
+                    assert!(error.to_string().contains(path), "{why}: {error}");
+                    None
+                }
+                "drop" => {
+                    world.plant("incoming/a/keyed.json", &format!(r#"{repeat},"key":"k"}}"#));
+                    Some("incoming/a/keyed.".to_owned())
+                }
+                _ => {
+                    let name = format!("incoming/a/begun.{}.taking", id(1));
+                    world.plant(&name, &format!("{repeat}}}"));
+                    Some(name)
+                }
+            };
+            // No repeats, or no item's that could be there.
+            world.plant("incoming/a/plain.json", r#"{"request":{}}"#);
+            world.plant("incoming/a/new.json", r#"{"request":{},"key":"l"}"#);
+            let begun = format!("incoming/b/begun.{}.taking", id(3));
+            world.plant(&begun, r#"{"request":{}}"#);
+            world.plant("incoming/b/keyed.json", r#"{"request":{},"key":"k"}"#);
+            let others = match &**path {
+                "confirmed/a" => vec!["b", "b"],
+                _ => vec!["a", "a", "b", "b"],
+            };
+            for round in 0..2 {
+                let (report, sent) = world.tick();
+                let others = if round == 0 { others.clone() } else { vec![] };
+                assert_eq!(to_whom(&sent), others, "{why}");
+                if let Some(waits) = &waits {
+                    let told = |line: &&String| line.contains(waits) && line.contains(path);
+                    let told = report.warnings.iter().find(told);
+                    assert!(told.is_some(), "{why}: {:?}", report.warnings);
+                }
+            }
+            if kind == "directory" {
+                fs::remove_dir(&there).unwrap();
+            } else {
+                fs::remove_file(&there).unwrap();
+            }
+            fs::rename(&away, &there).unwrap();
+            if way == "key" {
+                assert_eq!(accept(2).unwrap(), [Answer::Known(id(1))], "{why}");
+            }
+            world.tick();
+            assert_eq!(world.names("incoming/a"), [""; 0], "{why}");
+            let mut items = 0;
+            let mut count = |_: &tickpost::store::Found| {
+                items += 1;
+                Ok(())
+            };
+            world.store().scan(&Scope::default(), &mut count).unwrap();
+            assert_eq!(items, 5, "{why}: nothing twice, nothing lost");
+        }
     }
 }
 

@@ -608,7 +608,7 @@ pub(crate) fn hold_destination(world: &Rc<World>, name: &str, hold: bool) {
                 memory.past.push((ended.since, at));
             }
             memory.held_in_a_row.clear();
-            session.remember(&name, &memory)
+            session.remember(&name, &memory).map(drop)
         })
     });
     if let Err(error) = done {

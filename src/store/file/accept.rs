@@ -198,15 +198,33 @@ impl Group {
             }
         }
         asked.extend(&reserved);
-        let mut present = census::present(store, &asked)?;
+        let (mut present, obstacles) = census::present(store, &asked)?;
         let mut pruned = HashSet::new();
         // Of one in corrupt/ the other of two files may have been the item.
         let is_gone = |id: &&RequestId| present.get(id).is_none_or(|at| *at == Where::Aside);
+        // An id of the caller's own that is not reserved yet was never given here, unless
+        // tickpost made it; and then it carries its time, which tells where to look.
+        let may_be_given = |id: &RequestId| id_time(*id).is_some() || reserved.contains(id);
         for id in asked.iter().filter(is_gone) {
-            // An id of the caller's own that is not reserved yet was never given here, unless
-            // tickpost made it; and then it carries its time, which tells where to look.
-            if (id_time(*id).is_some() || reserved.contains(id)) && is_pruned(store, *id)? {
+            if may_be_given(id) && is_pruned(store, *id)? {
                 pruned.insert(*id);
+            }
+        }
+        for member in &members {
+            let envelope = &member.offer.envelope;
+            let names = member.key.iter().chain(&member.own_id);
+            let before = names.filter_map(|name| Some(name.before.as_ref()?.request_id));
+            let own_id = member.own_id.as_ref().map(|_| envelope.request_id);
+            for id in before.chain(own_id).filter(may_be_given) {
+                if !present.contains_key(&id) && !pruned.contains(&id) {
+                    let to = envelope.destination.as_str();
+                    census::check_clear(store, &obstacles, id, to).inspect_err(|_| {
+                        // Offered alone, the others are new names still, not a dead caller's.
+                        for other in &members {
+                            drop(disown_fresh(store, other));
+                        }
+                    })?;
+                }
             }
         }
         present.retain(|id, _| !pruned.contains(id));

@@ -2,15 +2,17 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 
 use super::super::StoreError;
 use super::super::disk::Kind;
 use super::FileStore;
 use super::audit::set_aside_id;
+use super::journal::io_error;
 use super::layout::{self, Place, Slot, slot_dir};
 use super::reader::{overlay, stir, subdirs};
-use super::replay::is_there;
-use crate::model::ids::RequestId;
+use super::replay::is_absence;
+use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 
 /// How often items are looked for that move meanwhile.
@@ -37,23 +39,76 @@ impl Where {
     }
 }
 
+/// Something that stands where items, or one item, may lie: a link is not followed, so nobody can tell
+/// what is behind it.
+pub(super) struct Obstacle {
+    /// Relative to the spool.
+    path: String,
+    destination: String,
+    /// Only of what has an item's name.
+    id: Option<RequestId>,
+}
+
+/// Checks that nothing stands where an item of this id and destination may lie.
+///
+/// # Errors
+///
+/// What stands there.
+pub(super) fn check_clear(
+    store: &FileStore,
+    obstacles: &[Obstacle],
+    id: RequestId,
+    destination: &str,
+) -> Result<(), StoreError> {
+    let hides = |it: &&Obstacle| it.id.map_or(it.destination == destination, |own| own == id);
+    let Some(obstacle) = obstacles.iter().find(hides) else {
+        return Ok(());
+    };
+    let path = store.path(&obstacle.path);
+    if obstacle.id.is_none() {
+        return Err(StoreError::NotDirectory { path });
+    }
+    let why = "it has an item's name and is no regular file: put the file back, or move it away";
+    Err(io_error("look at", &path, io::Error::other(why)))
+}
+
 /// Which of the ids are anywhere in the spool, `corrupt/` included. What it says is certain, also
 /// while items move: of a move there is a record before it is done, and a journal that comes or
-/// goes is noticed.
+/// goes is noticed. Of an id that it does not name it is certain where no [`Obstacle`] stands.
 pub(super) fn present(
     store: &FileStore,
     asked: &BTreeSet<RequestId>,
-) -> Result<HashMap<RequestId, Where>, StoreError> {
+) -> Result<(HashMap<RequestId, Where>, Vec<Obstacle>), StoreError> {
     let mut found = HashMap::new();
     for _ in 0..LOOKS_MAX {
+        let mut obstacles = Vec::new();
         let is_sure = |id: &RequestId| found.get(id).is_some_and(|at| matches!(at, Where::In(_)));
         if asked.iter().all(is_sure) {
-            return Ok(found);
+            return Ok((found, obstacles));
         }
         let before = stir(store)?;
         for state in State::ALL {
-            for destination in subdirs(store, state.as_str(), &mut |_| {})? {
-                look_for(store, state, &destination, asked, &mut found)?;
+            let mut foreign = Vec::new();
+            for destination in subdirs(store, state.as_str(), &mut |path| foreign.push(path))? {
+                look_for(
+                    store,
+                    state,
+                    &destination,
+                    asked,
+                    &mut found,
+                    &mut obstacles,
+                )?;
+            }
+            for path in foreign {
+                let (_, name) = path.split_once('/').unwrap_or_default();
+                if let Ok(name) = name.parse::<DestName>() {
+                    let destination = name.to_string();
+                    obstacles.push(Obstacle {
+                        path,
+                        destination,
+                        id: None,
+                    });
+                }
             }
         }
         store.list("corrupt", &mut |name, _| {
@@ -79,7 +134,7 @@ pub(super) fn present(
         }
         let after = stir(store)?;
         if before.journal == after.journal && before.lock == after.lock {
-            return Ok(found);
+            return Ok((found, obstacles));
         }
     }
     Err(StoreError::Restless {
@@ -94,20 +149,33 @@ fn look_for(
     destination: &str,
     asked: &BTreeSet<RequestId>,
     found: &mut HashMap<RequestId, Where>,
+    obstacles: &mut Vec<Obstacle>,
 ) -> Result<(), StoreError> {
     let mut slots = Vec::new();
+    let obstacle = |path, id| Obstacle {
+        path,
+        destination: destination.to_owned(),
+        id,
+    };
     let root = slot_dir(state, destination, Slot::Root);
     store.list(&root, &mut |name, kind| {
         let name = name.to_str().unwrap_or_default();
-        match kind {
-            Kind::Directory => slots.extend(layout::parse_slot(name)),
-            Kind::File => {
-                let id = layout::parse_name(name).map(|(id, _)| id);
-                if let Some(id) = id.filter(|id| asked.contains(id)) {
-                    found.insert(id, Where::In(root.clone()));
+        if let Some(slot) = layout::parse_slot(name) {
+            match kind {
+                Kind::Directory => slots.push(slot),
+                Kind::File | Kind::Other => {
+                    obstacles.push(obstacle(format!("{root}/{name}"), None));
                 }
             }
-            Kind::Other => {}
+        }
+        let id = layout::parse_name(name).map(|(id, _)| id);
+        if let Some(id) = id.filter(|id| asked.contains(id)) {
+            match kind {
+                Kind::File => drop(found.insert(id, Where::In(root.clone()))),
+                Kind::Directory | Kind::Other => {
+                    obstacles.push(obstacle(format!("{root}/{name}"), Some(id)));
+                }
+            }
         }
     })?;
     for slot in slots {
@@ -119,8 +187,17 @@ fn look_for(
                 id: *id,
             };
             let is_known = found.get(id).is_some_and(|at| at.dir().is_some());
-            if !is_known && is_there(store, &place.path())? {
-                found.insert(*id, Where::In(place.dir()));
+            if is_known {
+                continue;
+            }
+            let path = store.path(&place.path());
+            match store.disk.stat(&path) {
+                Ok(meta) if meta.kind == Kind::File => {
+                    found.insert(*id, Where::In(place.dir()));
+                }
+                Ok(_) => obstacles.push(obstacle(place.path(), Some(*id))),
+                Err(error) if is_absence(&error) => {}
+                Err(source) => return Err(io_error("look at", &path, source)),
             }
         }
     }

@@ -11,7 +11,7 @@
 //! before 3, for anybody may make up such a name. A file of another user is not moved
 //! into the spool but read, once: what was checked is what is accepted.
 
-use std::collections::{BTreeSet, BinaryHeap, HashSet, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -224,9 +224,13 @@ impl FileSession<'_> {
         let first = files.iter().take(GROUP_FILES_MAX);
         let begun: BTreeSet<RequestId> = first.filter_map(|file| file.id).collect();
         // Nobody can tell whether these are items: they stay, and keep no other out.
-        let (present, untold) = match self.accepted_before(&begun) {
-            Err(error) if self.is_out_of_reach(&error) => (HashSet::new(), Some(words(&error))),
-            other => (other?, None),
+        let (present, untold) = match self.accepted_before(destination, &begun) {
+            Err(error) if self.is_out_of_reach(&error) => {
+                let why = words(&error);
+                let untold = begun.iter().map(|id| (*id, why.clone())).collect();
+                (HashSet::new(), untold)
+            }
+            other => other?,
         };
         let (mut looks, mut bytes_read) = (0, 0);
         let mut renamed = false;
@@ -239,7 +243,7 @@ impl FileSession<'_> {
             let file = &file;
             looks += 1;
             let path = format!("{dir}/{}", file.name);
-            if let (Some(why), Some(_)) = (&untold, file.id) {
+            if let Some(why) = file.id.and_then(|id| untold.get(&id)) {
                 self.stays(&path, &waits(why), &mut taken.stay);
                 continue;
             }
@@ -311,26 +315,36 @@ impl FileSession<'_> {
         self.accept_taking(destination, naming, limits, taken)
     }
 
-    /// Which of the ids, that a dead tick gave to files, are items already, or were. That they are
-    /// is durable when this returns: those of their files that hold their requests are about to go.
+    /// Which of the ids, that a dead tick gave to files, are items already, or were; and of which nobody
+    /// can tell, with why. That they are is durable when this returns: those of their files that hold
+    /// their requests are about to go.
     fn accepted_before(
         &self,
+        destination: &DestName,
         begun: &BTreeSet<RequestId>,
-    ) -> Result<HashSet<RequestId>, StoreError> {
-        let present = census::present(self.store, begun)?;
+    ) -> Result<(HashSet<RequestId>, HashMap<RequestId, String>), StoreError> {
+        let (present, obstacles) = census::present(self.store, begun)?;
         let dirs: BTreeSet<&String> = present.values().filter_map(census::Where::dir).collect();
         for dir in dirs {
             self.store.sync_found(dir)?;
         }
         // One that is only in corrupt/ is told of, and its file kept.
         let is_item = |(id, at)| (at != census::Where::Aside).then_some(id);
+        let mut untold = HashMap::new();
         let mut known: HashSet<RequestId> = present.into_iter().filter_map(is_item).collect();
         for id in begun {
-            if !known.contains(id) && self.store.tombstone(*id)?.is_some() {
+            if known.contains(id) {
+                continue;
+            }
+            if self.store.tombstone(*id)?.is_some() {
                 known.insert(*id);
+            } else if let Err(error) =
+                census::check_clear(self.store, &obstacles, *id, destination.as_str())
+            {
+                untold.insert(*id, words(&error));
             }
         }
-        Ok(known)
+        Ok((known, untold))
     }
 
     /// What a dropped file holds, and whose it is. `None` if it is left, or was set aside.

@@ -167,13 +167,14 @@ impl FileSession<'_> {
             return Ok(());
         };
         let path = self.store.path(relative);
-        let there = census::present(self.store, &[id].into())?;
+        let (there, obstacles) = census::present(self.store, &[id].into())?;
         let is_old = self
             .store
             .disk
             .stat(&path)
             .is_ok_and(|meta| self.now.since(meta.changed) > crate::model::time::DAY_MS);
-        if there.is_empty() && is_old {
+        // Whose it is may lie behind what stands somewhere.
+        if there.is_empty() && obstacles.is_empty() && is_old {
             keys::remove(self.store, &path)?;
         }
         if owned.fresh {
@@ -196,7 +197,10 @@ impl FileSession<'_> {
         let names = owned.before.as_ref().map(|before| before.request_id);
         let is_same = owned.fresh || names.is_none() || names == id;
         let there = match id {
-            Some(id) => !census::present(self.store, &[id].into())?.is_empty(),
+            Some(id) => {
+                let (there, obstacles) = census::present(self.store, &[id].into())?;
+                !there.is_empty() || !obstacles.is_empty()
+            }
             None => false,
         };
         if is_same && !there {
