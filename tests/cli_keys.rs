@@ -691,3 +691,28 @@ fn repeats_of_a_key_with_ids_of_their_own_leave_no_reservations() {
         .code(65);
     assert_eq!(bench.files("keys/_ids"), [""; 0]);
 }
+
+#[test]
+fn a_key_that_the_item_of_an_id_has_not_is_refused_and_not_kept() {
+    let bench = bench();
+    let offer = |words: &[&str]| bench.run(&[&["enqueue", "shop", "--data", "a"], words].concat());
+    let known = |words: &[&str], id: &str| {
+        let all = [&["--data", "a"], words].concat();
+        assert_eq!(bench.enqueue("shop", &all), id);
+    };
+    known(&["--request-id", ID], ID);
+    offer(&["--request-id", ID, "--key", "k"])
+        .code(65)
+        .says("without the key `k`");
+    assert_eq!(bench.files("keys/shop"), [""; 0]);
+    known(&["--request-id", OTHER, "--key", "its"], OTHER);
+    let own = bench.files("keys/shop");
+    offer(&["--request-id", OTHER, "--key", "k"]).code(65);
+    assert_eq!(bench.files("keys/shop"), own);
+    known(&["--request-id", OTHER], OTHER);
+    bench.run(&["doctor"]).ok();
+    // One that was lost is back.
+    fs::remove_file(key_file(&bench, "shop", "its")).unwrap();
+    known(&["--request-id", OTHER, "--key", "its"], OTHER);
+    assert_eq!(bench.files("keys/shop"), own);
+}

@@ -181,9 +181,14 @@ struct Left {
 /// before the first tick nobody knows where it would have gone.
 fn killed() -> Left {
     let stuck = || Reply::ok().gated();
-    let receiver =
-        Receiver::start(vec![Reply::ok(), Reply::ok(), Reply::status(408), stuck(), stuck()])
-            .deduplicating([]);
+    let receiver = Receiver::start(vec![
+        Reply::ok(),
+        Reply::ok(),
+        Reply::status(408),
+        stuck(),
+        stuck(),
+    ])
+    .deduplicating([]);
     let desk = Desk::new(&[("dest", &receiver.url(), KEYED)]);
     let mut ids = desk.fill("dest", 1);
     desk.tick_to_end();

@@ -134,10 +134,10 @@ impl Inner {
         if let Some(known) = self.items.get(&id) {
             let same = known.envelope.request.sha256() == sum
                 && known.envelope.destination == envelope.destination;
-            return Ok(if own_id && same {
-                Answer::Known(id)
-            } else {
-                Answer::Refused(Refusal::IdTaken { id })
+            return Ok(match envelope.key {
+                Some(key) if own_id && same => Answer::Refused(Refusal::IdWithoutKey { key, id }),
+                None if own_id && same => Answer::Known(id),
+                Some(_) | None => Answer::Refused(Refusal::IdTaken { id }),
             });
         }
         if let Some(full) = full {

@@ -355,6 +355,16 @@ pub enum Refusal {
         /// The id.
         id: RequestId,
     },
+    /// Its id belongs to an item with the same request that has not its key.
+    #[error(
+        "item {id} exists already, and without the key `{}`, which would not be known of it; offer it without a key, or give another id", key.escape_debug()
+    )]
+    IdWithoutKey {
+        /// The key.
+        key: String,
+        /// The id.
+        id: RequestId,
+    },
     /// Its id belongs to an item that was pruned.
     #[error("item {id} was there and is pruned; give another id, or none")]
     Pruned {

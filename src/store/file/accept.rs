@@ -335,7 +335,7 @@ fn decide(
         if let Some(known) = key.before.as_mut().filter(|k| k.request_sha256.is_empty()) {
             // It does not say; the item does.
             let item = known_item(store, known.request_id)?;
-            known.request_sha256 = item.map_or_else(String::new, |item| item.request_sha256);
+            known.request_sha256 = item.map_or_else(String::new, |item| item.request.sha256());
         }
         match &key.before {
             Some(known)
@@ -385,8 +385,11 @@ fn decide(
     }
     // The item counts: whoever reserved its id may have been refused, and have died before the
     // reservation was gone.
-    let known = match (known_item(store, id)?, &name.before) {
-        (Some(item), _) => item,
+    let item = known_item(store, id)?;
+    let has_key = |item: &Envelope| envelope.key.is_none() || item.key == envelope.key;
+    let is_its_key = item.as_ref().is_none_or(has_key);
+    let known = match (item, &name.before) {
+        (Some(item), _) => Reservation::of_id(&item),
         (None, Some(before)) => before.clone(),
         (None, None) => Reservation {
             request_sha256: String::new(),
@@ -394,6 +397,12 @@ fn decide(
         },
     };
     let is_aside = present.get(&id) == Some(&Where::Aside);
+    if known == mine && !is_its_key {
+        // Under the key alone it could be offered again, and nothing would say that it is known.
+        let key = envelope.key.clone().unwrap_or_default();
+        disown_fresh(store, member)?;
+        return Ok(Some(Answer::Refused(Refusal::IdWithoutKey { key, id })));
+    }
     if known == mine {
         return Ok(Some(if is_aside {
             Answer::Aside(id)
@@ -431,7 +440,7 @@ fn is_another(
     }
     // Somebody may only have asked for that id: what the item says counts.
     match (known_item(store, known.request_id)?, at) {
-        (Some(item), _) => Ok(differs(&item)),
+        (Some(item), _) => Ok(differs(&Reservation::of_id(&item))),
         // Nothing is sent under a key whose item nobody can read any more.
         (None, Where::Aside) => Ok(false),
         (None, Where::In(_) | Where::Moving) => Err(io_error(

@@ -188,16 +188,13 @@ pub(super) fn remove(store: &FileStore, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// What an item that is there would have reserved. `None` if it cannot be read.
-pub(super) fn known_item(
-    store: &FileStore,
-    id: RequestId,
-) -> Result<Option<Reservation>, StoreError> {
+/// What an item that is there was accepted with. `None` if it cannot be read.
+pub(super) fn known_item(store: &FileStore, id: RequestId) -> Result<Option<Envelope>, StoreError> {
     let Some(found) = reader::find(store, id)? else {
         return Ok(None);
     };
     Ok(match reader::read(store, &found) {
-        Some(Ok(item)) => Some(Reservation::of_id(&item.envelope)),
+        Some(Ok(item)) => Some(item.envelope),
         Some(Err(_)) | None => None,
     })
 }

@@ -112,7 +112,10 @@ impl FileSession<'_> {
             other => other?,
         };
         let (is_same, refusal) = if let Some(item) = item {
-            (mine == Some(item), Refusal::IdTaken { id })
+            (
+                mine == Some(Reservation::of_id(&item)),
+                Refusal::IdTaken { id },
+            )
         } else if let Some(pruned) = self.store.tombstone(id)? {
             // Of its request no more is left than where it went and its body: with these it is taken
             // for the same, though method, path or query may have been others.
