@@ -415,6 +415,66 @@ fn what_repeats_an_item_in_a_directory_that_cannot_be_synced_waits_and_stops_nob
     }
 }
 
+/// What stood there hides the items behind it as much as before.
+#[test]
+fn a_repeat_of_what_may_lie_behind_something_that_was_set_aside_is_not_accepted() {
+    let day = NOW.day_name();
+    for is_link in [true, false] {
+        let world = World::new();
+        accept_keyed(&world, 1).unwrap();
+        world.tick();
+        let there = world.root.join(format!("confirmed/a/{day}"));
+        let away = world.root.join("../away");
+        fs::rename(&there, &away).unwrap();
+        if is_link {
+            symlink(&away, &there).unwrap();
+        } else {
+            fs::write(&there, "").unwrap();
+        }
+        world.post("a", 2);
+        let (_, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["a", "ops"], "somebody is told of it");
+        let aside = world.root.join("corrupt").join(&day);
+        assert!(fs::symlink_metadata(&aside).is_ok(), "it was in the way");
+        let said = accept_keyed(&world, 3).unwrap_err().to_string();
+        assert!(said.contains(&format!("corrupt/{day}")), "{said}");
+        let request = r#""request":{"path":"/x","body":{"text":"{\"n\":1}"}}"#;
+        let keyed = format!("{{{request},\"key\":\"k\"}}");
+        world.plant("incoming/a/keyed.json", &keyed);
+        let begun = format!("incoming/a/begun.json.{}.taking", id(1));
+        world.plant(&begun, &format!("{{{request}}}"));
+        world.plant("incoming/b/keyed.json", &keyed);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b"], "others are accepted");
+        warned(&report, "incoming/a/keyed.");
+        warned(&report, "incoming/a/begun.");
+        let file = format!("{}.jsonl", id(1));
+        fs::rename(away.join(&file), there.join(&file)).unwrap();
+        fs::remove_file(aside).unwrap();
+        assert_eq!(accept_keyed(&world, 3).unwrap(), [Answer::Known(id(1))]);
+        let (_, sent) = world.tick();
+        assert_eq!(sent, []);
+        assert_eq!(world.names("incoming/a"), [""; 0]);
+    }
+}
+
+/// Their acceptance may still be lost.
+#[test]
+fn a_destination_whose_fresh_items_cannot_be_synced_is_sent_nothing_and_the_others_are() {
+    for errno in BOTH {
+        let world = World::new();
+        world.post("a", 1);
+        world.post("b", 2);
+        world.lose("pending/a", errno, false);
+        world.only(&["sync_dir"]);
+        let (report, sent) = world.tick();
+        assert_eq!(to_whom(&sent), ["b"], "{errno}");
+        warned(&report, "pending/a");
+        world.find_again();
+        assert_eq!(to_whom(&world.tick().1), ["a"], "{errno}");
+    }
+}
+
 #[test]
 fn a_file_in_the_place_of_a_destinations_keys_costs_those_who_use_keys() {
     let world = World::new();

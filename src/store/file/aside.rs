@@ -75,13 +75,20 @@ impl FileStore {
             .collect())
     }
 
-    fn aside(&self, id: RequestId, name: String, is_there: bool) -> Aside {
+    /// Where what has this name in `corrupt/` stood before. `None` if its reason cannot be read.
+    pub(super) fn stood(&self, name: &str) -> Option<String> {
+        Some(self.why(name)?.from)
+    }
+
+    fn why(&self, name: &str) -> Option<Why> {
         let path = self.path(&format!("corrupt/{name}{WHY}"));
-        let read = self.disk.read(&path, WHY_BYTES_MAX);
-        let why: Option<Why> = read
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let (from, why) = why.map(|why| (why.from, why.reason)).unzip();
+        let read = self.disk.read(&path, WHY_BYTES_MAX).ok()?;
+        serde_json::from_slice(&read).ok()
+    }
+
+    fn aside(&self, id: RequestId, name: String, is_there: bool) -> Aside {
+        let (from, why) = self.why(&name).map(|why| (why.from, why.reason)).unzip();
+        let path = self.path(&format!("corrupt/{name}{WHY}"));
         let at = self.disk.stat(&path).map(|meta| meta.mtime).ok();
         Aside {
             id,

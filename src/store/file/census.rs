@@ -15,6 +15,9 @@ use super::replay::is_absence;
 use crate::model::ids::{DestName, RequestId};
 use crate::model::state::State;
 
+/// So many things in `corrupt/` that may have stood for a directory are looked at.
+const STRANGE_MAX: usize = 1000;
+
 /// How often items are looked for that move meanwhile.
 const LOOKS_MAX: u32 = 100;
 
@@ -47,6 +50,8 @@ pub(super) struct Obstacle {
     destination: String,
     /// Only of what has an item's name.
     id: Option<RequestId>,
+    /// Only of what was set aside: where it stood.
+    from: Option<String>,
 }
 
 /// Checks that nothing stands where an item of this id and destination may lie.
@@ -65,10 +70,16 @@ pub(super) fn check_clear(
         return Ok(());
     };
     let path = store.path(&obstacle.path);
-    if obstacle.id.is_none() {
-        return Err(StoreError::NotDirectory { path });
-    }
-    let why = "it has an item's name and is no regular file: put the file back, or move it away";
+    let why = match (obstacle.id, &obstacle.from) {
+        (Some(_), _) => {
+            "it has an item's name and is no regular file: put the file back, or move it away"
+                .to_owned()
+        }
+        (None, Some(from)) => format!(
+            "it stood in the place of {from}, and items may lie behind it: put those back, then remove it"
+        ),
+        (None, None) => return Err(StoreError::NotDirectory { path }),
+    };
     Err(io_error("look at", &path, io::Error::other(why)))
 }
 
@@ -107,17 +118,40 @@ pub(super) fn present(
                         path,
                         destination,
                         id: None,
+                        from: None,
                     });
                 }
             }
         }
+        let mut strange = Vec::new();
         store.list("corrupt", &mut |name, _| {
+            let name = name.to_str().unwrap_or_default();
             // A refused drop has the name that its producer chose, which may be any id's.
-            let id = name.to_str().and_then(set_aside_id);
+            let id = set_aside_id(name);
             if let Some(id) = id.filter(|id| asked.contains(id)) {
                 found.entry(id).or_insert(Where::Aside);
             }
+            let own = name.split('.').next().unwrap_or_default();
+            let is_number = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit());
+            let numbered = name
+                .strip_prefix(own)
+                .and_then(|rest| rest.strip_prefix('.'));
+            if numbered.is_none_or(is_number) {
+                strange.push(name.to_owned());
+            }
         })?;
+        obstacles.extend(strange.into_iter().take(STRANGE_MAX).filter_map(|name| {
+            let from = store.stood(&name)?;
+            let mut parts = from.split('/');
+            parts.next().and_then(State::parse)?;
+            let destination = parts.next()?.to_owned();
+            Some(Obstacle {
+                path: format!("corrupt/{name}"),
+                destination,
+                id: None,
+                from: Some(from),
+            })
+        }));
         let overlay = overlay(store)?;
         for id in overlay.ids().filter(|id| asked.contains(id)) {
             let at = if overlay.sets_aside(id) {
@@ -156,6 +190,7 @@ fn look_for(
         path,
         destination: destination.to_owned(),
         id,
+        from: None,
     };
     let root = slot_dir(state, destination, Slot::Root);
     store.list(&root, &mut |name, kind| {

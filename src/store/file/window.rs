@@ -177,7 +177,7 @@ impl Window {
         if !fresh.is_empty() {
             // Nothing is sent whose acceptance could still be lost.
             let top = slot_dir(State::Pending, self.destination.as_str(), Slot::Root);
-            store.sync_place(&top)?;
+            store.sync_found(&top)?;
         }
         Ok((fresh, dirs))
     }

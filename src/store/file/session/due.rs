@@ -62,15 +62,21 @@ impl FileSession<'_> {
             .or_insert_with(|| Window::new(destination.clone()));
         let before = std::mem::take(&mut window.listed);
         let listing = match window.fill(self.store, now) {
-            // A directory that cannot be read costs its own destination's items their turn.
+            // A directory that cannot be read costs its own destination's items their turn, and so does
+            // one of which nobody can tell whether what is in it lasts.
             Err(StoreError::Io {
-                op: "list" | "look at",
+                op: op @ ("list" | "look at" | "sync directory again"),
                 path,
                 source,
-            }) => {
+            }) if op != "sync directory again" || stuck::is_of_one_file(&source) => {
                 window.give_up();
                 let path = path.display().to_string();
-                self.foreign(&path, &format!("cannot read it: {source}"));
+                let what = if op == "sync directory again" {
+                    "sync"
+                } else {
+                    "read"
+                };
+                self.foreign(&path, &format!("cannot {what} it: {source}"));
                 return Ok(());
             }
             other => other?,
