@@ -10,7 +10,8 @@ mod support;
 mod bench;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
 
 use bench::{Bench, KEYED, Ran, assert_fields, day_of};
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
@@ -272,6 +273,64 @@ fn a_spool_in_which_no_tick_can_run_is_critical() {
     spool["lock_inode"] = json!(spool["lock_inode"].as_u64().unwrap() + 1_000_000);
     fs::write(bench.spool().join("spool.json"), spool.to_string()).unwrap();
     check(&bench, &[]).code(2).prints("is a copy");
+}
+
+#[test]
+fn what_of_the_spool_keeps_its_user_out_is_critical() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give files away.
+        return;
+    }
+    let bench = ticked(0);
+    // It makes the reserve.
+    bench.tick();
+    let program = bench.program_for_all();
+    let chown = |options: &[&str], path: &str| {
+        let mut chown = Command::new("chown");
+        let ran = chown.args(options).arg(bench.spool().join(path)).status();
+        assert!(ran.unwrap().success());
+    };
+    let mode = |path: &str, mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(bench.spool().join(path), mode).unwrap();
+    };
+    let check = |code: i32| -> String {
+        let ran = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .arg("--spool")
+            .arg(bench.spool())
+            .args(["status", "--check"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert_eq!(ran.status.code(), Some(code), "{said}");
+        said
+    };
+    chown(&["-R", "65534:65534"], "");
+    check(0);
+    for own in ["tmp", "keys", "bodies", "incoming", "reserve", "lock"] {
+        chown(&["0:0"], own);
+        let said = check(2);
+        let why =
+            format!("{own} belongs to uid 0, the spool to 65534 (as root: chown 65534 on it)");
+        assert!(said.contains(&why), "{said}");
+        chown(&["65534:65534"], own);
+    }
+    for (own, shut, open) in [
+        ("keys", 0o500, 0o700),
+        ("lock", 0o000, 0o600),
+        ("", 0o500, 0o700),
+    ] {
+        mode(own, shut);
+        let said = check(2);
+        let why = format!("has mode {shut:04o} instead of {open:04o} (chmod u+rwX on it)");
+        assert!(said.contains(&why), "{said}");
+        mode(own, open);
+    }
+    // What lets others in is for `doctor` to say.
+    mode("keys", 0o755);
+    check(0);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::model::ids::DestName;
 use crate::model::notice::may_be_notice;
 use crate::model::state::State;
 use crate::model::time::{DAY_MS, MINUTE_MS, UnixMs, id_time};
+use crate::store::checkup::Finding;
 use crate::store::file::FileStore;
 use crate::store::{Found, Scope, Store, StoreError};
 use crate::view::status::{Status, look};
@@ -40,7 +41,8 @@ pub(super) const STOPPED_FOR_ROOM: &str = "the last tick stopped for want of roo
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For monitoring")]
 pub(super) struct CheckArgs {
-    /// Answer a monitor: one line, and exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    /// Answer a monitor: one line, and exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. CRITICAL
+    /// without an option: no tick can run, no room, the spool's user kept out of a part of it
     #[arg(long)]
     pub(super) check: bool,
     /// How long ago the last tick ended (where none ever ran: the spool was made). Here and below,
@@ -280,7 +282,14 @@ fn gather(context: &Context) -> anyhow::Result<Values> {
         stopped_for_room: status.stopped_for_room(),
         no_tick,
         full,
+        barred: barred(&store)?,
     })
+}
+
+/// What of the spool's own its user cannot use, with the way out.
+fn barred(store: &FileStore) -> Result<Vec<String>, StoreError> {
+    let in_words = |one: Finding| format!("{} {} ({})", one.path, one.what, one.next);
+    Ok(store.barred()?.into_iter().map(in_words).collect())
 }
 
 /// Whether nobody can write to a file system: the kernel turns it so where it does not trust the disk

@@ -131,6 +131,8 @@ pub(super) struct Values {
     pub(super) no_tick: Option<String>,
     /// Why nothing is accepted.
     pub(super) full: Option<String>,
+    /// Own directories and files that the spool's user cannot use.
+    pub(super) barred: Vec<String>,
 }
 
 /// Something that is wrong. The names are those of the JSON.
@@ -239,8 +241,20 @@ pub(super) fn judge(values: &Values, limits: &Limits) -> Vec<Problem> {
     problems
 }
 
-/// What no item's state shows: drop boxes, undelivered notices, and the failed where asked for.
+/// What no item's state shows: who may use the spool, drop boxes, undelivered notices, and the
+/// failed where asked for.
 fn unseen(values: &Values, limits: &Limits, note: &mut dyn FnMut(Level, &'static str, String)) {
+    if !values.barred.is_empty() {
+        note(
+            Level::Critical,
+            "access",
+            format!(
+                "{} of the spool's own files and directories keep its user out: {}; until that is mended, items may not be sent or accepted",
+                values.barred.len(),
+                some(&values.barred)
+            ),
+        );
+    }
     note(
         limits.incoming_age.level(values.incoming_age),
         "incoming_age",

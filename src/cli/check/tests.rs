@@ -75,6 +75,11 @@ fn every_value_is_judged_by_its_own_limit() {
             |v| v.no_tick = Some("line 2".to_owned()),
             Level::Critical,
         ),
+        (
+            "access",
+            |v| v.barred = vec!["keys".to_owned()],
+            Level::Critical,
+        ),
         ("incoming_age", |v| v.incoming_age = 15 * MIN, Level::Ok),
         (
             "incoming_age",

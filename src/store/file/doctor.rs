@@ -34,6 +34,7 @@ use super::super::disk::{Kind, Meta};
 use super::journal::Overlay;
 use super::{FileStore, reader};
 use crate::model::ids::RequestId;
+use crate::model::time::UnixMs;
 
 /// What the lock's owner does about a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,28 +109,12 @@ pub(super) fn look(
     checkup: &Checkup<'_>,
     owned: bool,
 ) -> Result<Vec<Fault>, StoreError> {
-    let root = store
-        .disk
-        .stat(&store.root)
-        .map_err(|source| super::io_error("look at", &store.root, source))?;
-    let mut look = Look {
-        store,
-        checkup,
-        owner: root.uid,
-        overlay: if owned {
-            Overlay::default()
-        } else {
-            reader::overlay(store)?
-        },
-        ids: Vec::new(),
-        keyed: Vec::new(),
-        flagged: HashSet::new(),
-        unread: HashSet::new(),
-        mismatched: Vec::new(),
-        waiting: BTreeMap::new(),
-        reserved: HashSet::new(),
-        faults: Vec::new(),
+    let overlay = if owned {
+        Overlay::default()
+    } else {
+        reader::overlay(store)?
     };
+    let mut look = Look::new(store, checkup, overlay)?;
     look.tree(owned)?;
     look.items();
     look.names()?;
@@ -138,6 +123,33 @@ pub(super) fn look(
         key(one).cmp(&key(other))
     });
     Ok(look.faults)
+}
+
+/// What of the spool's own directories and files its owner cannot use, by what lies at the top alone:
+/// cheap enough for every look of a monitor.
+pub(super) fn barred(store: &FileStore) -> Result<Vec<Finding>, StoreError> {
+    // Nothing here asks for the time or the destinations.
+    let checkup = Checkup {
+        now: UnixMs::default(),
+        configured: None,
+    };
+    let mut look = Look::new(store, &checkup, Overlay::default())?;
+    look.own_top();
+    let faults = std::mem::take(&mut look.faults);
+    let barred = faults.into_iter().filter_map(|fault| {
+        let Mend::Mode(wanted) = fault.mend else {
+            return (fault.finding.kind == FindingKind::Owner).then_some(fault.finding);
+        };
+        let path = store.path(&fault.finding.path);
+        let mode = store.disk.mode(&path).ok()??;
+        // What lets others in bars nobody.
+        let lacks = wanted & !mode & 0o700;
+        (lacks != 0).then(|| Finding {
+            next: "chmod u+rwX on it".to_owned(),
+            ..fault.finding
+        })
+    });
+    Ok(barred.collect())
 }
 
 /// One look under way.
@@ -162,6 +174,33 @@ struct Look<'a> {
     /// Ids that are nowhere, of which somebody may be accepting an item.
     reserved: HashSet<RequestId>,
     faults: Vec<Fault>,
+}
+
+impl<'a> Look<'a> {
+    fn new(
+        store: &'a FileStore,
+        checkup: &'a Checkup<'a>,
+        overlay: Overlay,
+    ) -> Result<Self, StoreError> {
+        let root = store
+            .disk
+            .stat(&store.root)
+            .map_err(|source| super::io_error("look at", &store.root, source))?;
+        Ok(Self {
+            store,
+            checkup,
+            owner: root.uid,
+            overlay,
+            ids: Vec::new(),
+            keyed: Vec::new(),
+            flagged: HashSet::new(),
+            unread: HashSet::new(),
+            mismatched: Vec::new(),
+            waiting: BTreeMap::new(),
+            reserved: HashSet::new(),
+            faults: Vec::new(),
+        })
+    }
 }
 
 impl Look<'_> {

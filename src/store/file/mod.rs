@@ -333,6 +333,17 @@ impl FileStore {
         check_owner(self.disk.as_ref(), &self.root)
     }
 
+    /// What of the spool's own directories and files belongs to another user than the spool, or has a
+    /// mode that keeps its owner out: sending or accepting stops there. One look at each, without the
+    /// lock.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`] if the spool cannot be looked at.
+    pub fn barred(&self) -> Result<Vec<Finding>, StoreError> {
+        doctor::barred(self)
+    }
+
     fn path(&self, relative: &str) -> PathBuf {
         layout::join(&self.root, relative)
     }

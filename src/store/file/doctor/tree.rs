@@ -25,6 +25,7 @@ const PASS: u32 = 0o011;
 
 impl Look<'_> {
     pub(super) fn tree(&mut self, owned: bool) -> Result<(), StoreError> {
+        self.own_top();
         self.top();
         if !owned {
             self.leftover_journal()?;
@@ -56,7 +57,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn top(&mut self) {
+    /// The spool itself and what of it lies at its top: one look at each, and none into it.
+    pub(super) fn own_top(&mut self) {
         self.check_open_dir("");
         for dir in DIRS {
             match self.stat(dir) {
@@ -77,7 +79,6 @@ impl Look<'_> {
         match self.stat(reserve::DIR) {
             Some(meta) if meta.kind == Kind::Directory => {
                 self.check_meta(reserve::DIR, &meta, 0o700);
-                self.own_files(reserve::DIR);
             }
             Some(_) => self.foreign(reserve::DIR, "the directory of the reserve belongs here"),
             // It was given up, or the spool has never been locked.
@@ -104,6 +105,10 @@ impl Look<'_> {
                 None => {}
             }
         }
+    }
+
+    fn top(&mut self) {
+        self.own_files(reserve::DIR);
         if let Err(error @ StoreError::Copied { .. }) = self.store.check_original() {
             self.add(
                 FindingKind::Copied,
