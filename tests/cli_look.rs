@@ -140,6 +140,30 @@ fn status_tells_of_a_suspension_and_an_operators_hold() {
 }
 
 #[test]
+fn status_says_that_no_tick_tries_a_destination_of_which_all_is_held() {
+    let receiver = Receiver::start(vec![Reply::status(401)]);
+    let bench = Bench::with(&[("shop", &receiver.url(), "")]);
+    bench.enqueue("shop", &["--data", "x"]);
+    bench.tick();
+    let mut memory = bench.read_json("destinations/shop.json");
+    memory["suspended"]["until"] = json!("2020-01-01T00:00:00.000Z");
+    let path = bench.spool().join("destinations/shop.json");
+    fs::write(path, memory.to_string()).unwrap();
+    assert_eq!(bench.tick()["attempts"], 0);
+    let by_tick = "shop: suspended (auth_invalid) and the next tick tries it";
+    let by_item = "shop: suspended (auth_invalid) until the next item tries it";
+    let way_out = "release --state held --destination shop";
+    let status = || bench.run(&["status"]).ok();
+    status().prints(by_item).prints(way_out);
+    let words: Vec<&str> = way_out.split(' ').collect();
+    bench.run(&words).ok();
+    status().prints(by_tick);
+    bench.run(&["cancel", &bench.list_ids(&[]).remove(0)]).ok();
+    let ran = status().prints(by_item);
+    assert!(!ran.stdout.contains(way_out), "{ran:#?}");
+}
+
+#[test]
 fn status_counts_by_destination_also_one_that_is_gone() {
     let bench = Bench::with(&[("one", NOWHERE, ""), ("two", NOWHERE, "")]);
     bench.enqueue("one", &["--data", "x"]);

@@ -177,9 +177,22 @@ const NAMED_MAX: usize = 100;
 fn destination_notes(status: &Status) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, own) in &status.destinations {
+        let count = |state| own.states.get(&state).copied().unwrap_or(0);
         if let Some(suspended) = &own.suspended {
+            let tried = count(State::Pending) + count(State::Unknown).saturating_sub(own.parked);
             let until = match suspended.until {
                 None => "until a person releases it".to_owned(),
+                // Ticks try it with an item, and with none that is held.
+                Some(at) if at <= status.at && tried == 0 => {
+                    let way_out = if count(State::Held) > 0 {
+                        format!(
+                            " (`tickpost release --state held --destination {name}` gives back what is held)"
+                        )
+                    } else {
+                        String::new()
+                    };
+                    format!("until the next item tries it{way_out}")
+                }
                 Some(at) if at <= status.at => "and the next tick tries it".to_owned(),
                 Some(at) => format!("until {}", times::local(at)),
             };
@@ -205,8 +218,7 @@ fn destination_notes(status: &Status) -> Vec<String> {
         }
         if !own.configured {
             let waits = [State::Pending, State::Unknown, State::Held];
-            let any = |state| own.states.get(state).is_some_and(|items| *items > 0);
-            let what = if waits.iter().any(any) {
+            let what = if waits.iter().any(|state| count(*state) > 0) {
                 "its items stay where they are"
             } else {
                 "nothing waits for it"
