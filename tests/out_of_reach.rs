@@ -196,19 +196,7 @@ fn a_drop_that_nobody_can_decide_on_waits_and_every_other_is_taken_in() {
         fs::create_dir_all(day_dir).unwrap();
         world.plant(&format!("log/pruned-{day}.jsonl"), "");
         // Used before, by an item that is there, under the same key.
-        let mut known = envelope(1);
-        known.key = Some("k".to_owned());
-        let offer = tickpost::store::Offer {
-            envelope: known,
-            accepted: accepted(),
-            own_id: false,
-            body: None,
-        };
-        let mut answers = Vec::new();
-        world
-            .store()
-            .accept_all(vec![offer], &tickpost::store::Limits::NONE, &mut answers)
-            .unwrap();
+        accept_keyed(&world, 1).unwrap();
         let keyed = r#"{"request":{"path":"/x","body":{"text":"{\"n\":1}"}},"key":"k"}"#;
         let own = format!(r#"{{"request":{{}},"request_id":"{}"}}"#, id(77));
         world.plant("incoming/a/keyed.json", keyed);
@@ -377,19 +365,7 @@ fn a_repeat_of_what_may_lie_behind_something_strange_is_not_accepted() {
 fn what_repeats_an_item_in_a_directory_that_cannot_be_synced_waits_and_stops_nobody() {
     for errno in BOTH {
         let world = World::new();
-        let mut known = envelope(1);
-        known.key = Some("k".to_owned());
-        let offer = tickpost::store::Offer {
-            envelope: known,
-            accepted: accepted(),
-            own_id: false,
-            body: None,
-        };
-        let mut answers = Vec::new();
-        world
-            .store()
-            .accept_all(vec![offer], &tickpost::store::Limits::NONE, &mut answers)
-            .unwrap();
+        accept_keyed(&world, 1).unwrap();
         world.tick();
         let request = r#""request":{"path":"/x","body":{"text":"{\"n\":1}"}}"#;
         world.plant(
