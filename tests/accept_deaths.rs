@@ -21,9 +21,11 @@ use serde_json::json;
 use tickpost::model::draft::Draft;
 use tickpost::model::envelope::{Body, sha256_hex};
 use tickpost::model::ids::RequestId;
+use tickpost::store::disk::RealDisk;
 use tickpost::store::file::FileStore;
+use tickpost::store::file::journal::{Journal, MoveRecord, Record};
 use tickpost::store::{
-    Answer, Dropped, Intake, Limits, NewBody, Offer, Store, StoreError, TakenIn,
+    Answer, Dropped, Intake, Limits, NewBody, Offer, Refusal, Store, StoreError, TakenIn,
 };
 
 /// A disk on which nothing is written any more after so many writes: what a process that died
@@ -339,5 +341,87 @@ fn what_is_not_accepted_leaves_nothing_behind() {
             assert!(writes > 5, "{writes} writes are few");
             break;
         }
+    }
+}
+
+fn offered(root: &Path, n: u64, own_id: bool) -> Answer {
+    let mut offer = keyed(n, "a");
+    offer.own_id = own_id;
+    let (answers, went_well) = accept(&MortalDisk::new(usize::MAX), root, vec![offer]);
+    assert!(went_well);
+    answers.into_iter().next().unwrap()
+}
+
+fn fresh() -> String {
+    format!("pending/a/{}.jsonl", common::id(1))
+}
+
+fn aside() -> String {
+    format!("corrupt/{}.jsonl", common::id(1))
+}
+
+/// What a pruning says of item 1 before it removes it.
+fn plant_tombstone(root: &Path) {
+    let request_id = common::id(1);
+    let line = format!(
+        r#"{{"request_id":"{request_id}","destination":"a","state":"failed","enqueued_at":"{NOW}","settled_at":"{NOW}","pruned_at":"{NOW}","attempts":1,"body_sha256":""}}"#
+    );
+    let log = format!("log/pruned-{}.jsonl", NOW.day_name());
+    fs::write(root.join(log), line + "\n").unwrap();
+}
+
+/// Pruning died between the tombstone and the item.
+#[test]
+fn an_item_beside_its_tombstone_is_known_to_its_repeats() {
+    let (_dir, root) = spool();
+    let item = common::id(1);
+    assert_eq!(offered(&root, 1, true), Answer::New(item));
+    plant_tombstone(&root);
+    assert_eq!(offered(&root, 2, false), Answer::Known(item));
+    assert_eq!(offered(&root, 1, true), Answer::Known(item));
+    assert!(root.join(fresh()).exists());
+}
+
+/// One of two files of an item was set aside, and the other one pruned: the item has ended.
+#[test]
+fn a_file_in_corrupt_does_not_keep_its_item_from_being_pruned() {
+    let (_dir, root) = spool();
+    let item = common::id(1);
+    assert_eq!(offered(&root, 1, true), Answer::New(item));
+    fs::rename(root.join(fresh()), root.join(aside())).unwrap();
+    assert_eq!(offered(&root, 1, true), Answer::Aside(item));
+    plant_tombstone(&root);
+    let pruned = Refusal::Pruned { id: item };
+    assert_eq!(offered(&root, 1, true), Answer::Refused(pruned));
+}
+
+/// What the journal says of an item's file counts more than an older file of it in `corrupt/`; and
+/// what it says of another file of the item counts less than the item.
+#[test]
+fn an_item_that_moves_is_known_to_its_repeats() {
+    let item = common::id(1);
+    let rows = [
+        // It is in neither place for the moment.
+        (aside(), format!("held/a/{item}.jsonl"), fresh()),
+        (fresh(), format!("held/a/{item}.jsonl"), aside()),
+    ];
+    for (is_at, from, to) in rows {
+        let (_dir, root) = spool();
+        assert_eq!(offered(&root, 1, false), Answer::New(item));
+        fs::rename(root.join(fresh()), root.join(&is_at)).unwrap();
+        let step = MoveRecord {
+            from,
+            to,
+            event: None,
+            event_number: 0,
+            turn: None,
+            why: None,
+            file: None,
+            notices: Vec::new(),
+        };
+        let mut journal = Journal::begin(&RealDisk, &root, 1).unwrap();
+        journal.append(&Record::Move(Box::new(step))).unwrap();
+        drop(journal);
+        assert_eq!(offered(&root, 2, false), Answer::Known(item), "{is_at}");
     }
 }

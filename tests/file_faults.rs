@@ -8,7 +8,7 @@ mod common;
 #[expect(dead_code, reason = "the simulation uses the rest of it")]
 mod crash_disk;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -17,9 +17,10 @@ use std::sync::Arc;
 use common::{NOW, accepted, attempt, dest, envelope, id, owner, want};
 use crash_disk::{CrashDisk, Profile, ROOT, Watch, path};
 use rustix::io::Errno;
+use tickpost::model::envelope::{Envelope, sha256_hex};
 use tickpost::model::item::{Item, event_line};
 use tickpost::model::state::State;
-use tickpost::model::time::DAY_MS;
+use tickpost::model::time::{DAY_MS, UnixMs};
 use tickpost::model::tombstone::Retention;
 use tickpost::store::disk::{Disk as _, Lock};
 use tickpost::store::file::FileStore;
@@ -31,7 +32,12 @@ struct Script {
     fails: RefCell<Option<(&'static str, String)>>,
     /// Before this is done to a path that ends so, somebody else removes it.
     vanishes: RefCell<Option<(&'static str, String)>>,
+    /// Before this is done to a path that ends so, a session that had begun before moves an item from
+    /// one place to another, and leaves no journal.
+    moves: RefCell<Option<(&'static str, String, [String; 2])>>,
     disk: RefCell<Option<CrashDisk>>,
+    /// So much later is it than in the beginning, in milliseconds.
+    later: Cell<u64>,
     /// Somebody's lock: given up as soon as another asks for it.
     held: RefCell<Option<Box<dyn Lock>>>,
 }
@@ -43,6 +49,19 @@ impl Watch for Script {
         if vanishes.is_some() {
             self.disk.borrow().as_ref().unwrap().unlink(path).unwrap();
         }
+        let is_it =
+            |(other, end, _): &mut (&str, String, _)| *other == op && path.ends_with(&**end);
+        let moves = self.moves.borrow_mut().take_if(is_it);
+        if let Some((_, _, [from, to])) = moves {
+            let disk = self.disk.borrow();
+            let disk = disk.as_ref().unwrap();
+            self.later.set(1);
+            let segment = crash_disk::path("journal/00000001.jsonl");
+            disk.create(&segment, b"", None).unwrap();
+            disk.rename(&crash_disk::path(&from), &crash_disk::path(&to))
+                .unwrap();
+            disk.unlink(&segment).unwrap();
+        }
         match &*self.fails.borrow() {
             Some((fails, end)) if *fails == op && path.ends_with(end) => {
                 Err(io::Error::from_raw_os_error(Errno::IO.raw_os_error()))
@@ -53,6 +72,10 @@ impl Watch for Script {
 
     fn contended(&self, _: &Path) {
         self.held.take();
+    }
+
+    fn now(&self) -> UnixMs {
+        NOW.plus(self.later.get())
     }
 }
 
@@ -230,6 +253,94 @@ fn an_item_that_vanishes_while_it_is_looked_at_is_no_fault() {
     assert!(spool.has_vanished());
     assert_eq!(claims.len(), 1);
     assert_eq!(session.met().foreign, Vec::<String>::new());
+}
+
+/// A failed one that a person tries again goes to where was looked before.
+#[test]
+fn an_item_that_moves_while_it_is_looked_for_is_known_to_its_repeats() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let keyed = |n| Offer {
+        envelope: Envelope {
+            key: Some("k".to_owned()),
+            request: envelope(1).request,
+            ..envelope(n)
+        },
+        accepted: accepted(),
+        own_id: false,
+        body: None,
+    };
+    let offered = |n| {
+        let mut answers = Vec::new();
+        store
+            .accept_all(vec![keyed(n)], &Limits::NONE, &mut answers)
+            .unwrap();
+        answers.remove(0)
+    };
+    assert_eq!(offered(1), Answer::New(id(1)));
+    let fresh = format!("pending/a/{}.jsonl", id(1));
+    let failed = format!("failed/a/{}/{}.jsonl", NOW.day_name(), id(1));
+    let day = path(&failed).parent().unwrap().to_owned();
+    spool.disk.make_dir(day.parent().unwrap()).unwrap();
+    spool.disk.make_dir(&day).unwrap();
+    spool.disk.rename(&path(&fresh), &path(&failed)).unwrap();
+    *spool.script.moves.borrow_mut() = Some(("list", "failed/a".to_owned(), [failed, fresh]));
+    assert_eq!(offered(2), Answer::Known(id(1)));
+    assert!(spool.script.moves.borrow().is_none());
+}
+
+/// An operator's command, or a tick, has moved it meanwhile.
+#[test]
+fn an_item_that_vanishes_before_it_is_read_is_not_there() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let found = store.find(id(1)).unwrap().unwrap();
+    spool.vanishes("read", &format!("{}.jsonl", id(1)));
+    assert_eq!(store.read(&found).unwrap(), None);
+    assert!(spool.has_vanished());
+    store.accept(envelope(2), accepted()).unwrap();
+    spool.vanishes("read", &format!("{}.jsonl", id(2)));
+    assert_eq!(store.counts().unwrap().unreadable, Vec::<String>::new());
+    assert!(spool.has_vanished());
+}
+
+/// Pruning removes a key between its being opened and its being looked at.
+#[test]
+fn a_key_that_vanishes_while_it_is_taken_is_made_again() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let key = format!("keys/a/{}", sha256_hex(b"k"));
+    spool.disk.create(&path(&key), b"", None).unwrap();
+    spool.vanishes("stat", &key);
+    let mut keyed = envelope(1);
+    keyed.key = Some("k".to_owned());
+    let offer = Offer {
+        envelope: keyed,
+        accepted: accepted(),
+        own_id: false,
+        body: None,
+    };
+    let mut answers = Vec::new();
+    store
+        .accept_all(vec![offer], &Limits::NONE, &mut answers)
+        .unwrap();
+    assert!(spool.has_vanished());
+    assert_eq!(answers, [Answer::New(id(1))]);
+    assert!(spool.disk.stat(&path(&key)).is_ok());
+}
+
+/// Directories are listed in any order.
+#[test]
+fn the_last_tick_is_that_of_the_latest_day() {
+    let spool = Spool::new();
+    for day in ["20261127", "20261129", "20261128"] {
+        let log = path(&format!("log/ticks-{day}.jsonl"));
+        let line = format!("{{\"day\":\"{day}\"}}\n");
+        spool.disk.create(&log, line.as_bytes(), None).unwrap();
+    }
+    let last = spool.store().last_tick().unwrap().unwrap();
+    assert_eq!(last["day"], "20261129");
 }
 
 /// A tick has ended.

@@ -360,6 +360,18 @@ fn a_repeat_of_what_may_lie_behind_something_strange_is_not_accepted() {
     }
 }
 
+/// Nothing can hide an item that is seen.
+#[test]
+fn a_repeat_of_an_item_that_is_there_is_known_beside_something_strange() {
+    let world = World::new();
+    world.tick();
+    accept_keyed(&world, 1).unwrap();
+    fs::create_dir_all(world.root.join("failed/a")).unwrap();
+    let link = world.root.join("failed/a").join(NOW.day_name());
+    symlink("elsewhere", link).unwrap();
+    assert_eq!(accept_keyed(&world, 2).unwrap(), [Answer::Known(id(1))]);
+}
+
 /// Whether the item that they repeat would outlast a loss of power, nobody can tell.
 #[test]
 fn what_repeats_an_item_in_a_directory_that_cannot_be_synced_waits_and_stops_nobody() {

@@ -439,6 +439,15 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    #[test]
+    fn what_is_named_otherwise_is_no_segment() {
+        let number = |name: &str| segment_number(OsStr::new(name));
+        assert_eq!(number(&segment_name(17)), Some(17));
+        for name in ["17.jsonl", "000000017.jsonl", "+0000017.jsonl", "00000017"] {
+            assert_eq!(number(name), None, "{name}");
+        }
+    }
+
     /// A line can be whole, and a record, and still not what was written.
     #[test]
     fn a_line_that_another_digit_makes_no_less_of_a_record_is_damaged() {

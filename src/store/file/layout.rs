@@ -246,6 +246,28 @@ mod tests {
         }
     }
 
+    /// A journal may come from anybody.
+    #[test]
+    fn nothing_is_set_aside_but_what_lies_in_a_state_or_a_drop_box() {
+        for path in ["pending/a/x", "incoming/a/x.json", "failed/a/20261129/x"] {
+            assert!(is_of_items(path), "{path}");
+        }
+        let others = [
+            "pending/a",
+            "journal/a/x",
+            "keys/a/x",
+            "/pending/a/x",
+            "pending//x",
+            "pending/./x",
+            "pending/a/..",
+            "pending/../../x",
+            "incoming/a/\0",
+        ];
+        for path in others {
+            assert!(!is_of_items(path), "{path:?}");
+        }
+    }
+
     #[test]
     fn paths_come_back_and_others_are_refused() {
         let id = "019adf3e-6b6b-7cc3-98f2-3a1c5d2e8f10";
