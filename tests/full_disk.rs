@@ -292,11 +292,54 @@ fn a_new_segment_keeps_space_for_what_is_in_hand() {
     assert!(at("log reserve") < at("log append"), "{rest:#?}");
 }
 
+/// A quota of which the file system's own numbers say nothing: so many requests for space are refused.
+#[derive(Clone)]
+struct Quota {
+    refusals: Rc<Cell<usize>>,
+}
+
+impl Gate for Quota {
+    fn write(&self, op: &str, _path: &Path) -> io::Result<()> {
+        let left = self.refusals.get();
+        if op == "log reserve" && left > 0 {
+            self.refusals.set(left - 1);
+            return Err(Errno::DQUOT.into());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn as_many_are_claimed_as_can_be_settled() {
+    let full = full_disk(Errno::DQUOT, false);
+    let refusals: Rc<Cell<usize>> = Rc::default();
+    let quota = Quota {
+        refusals: Rc::clone(&refusals),
+    };
+    let store = store_on(Gated(quota), &full.path(""));
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    for (refused, claimed) in [(1, 2), (1, 1), (0, 1), (0, 0)] {
+        refusals.set(refused);
+        let claims = session.claim(&want(4), NOW, &mut claim_all).unwrap();
+        assert_eq!(claims.len(), claimed);
+        assert!(session.tight().is_none());
+    }
+    assert!(full.path("reserve/32").exists());
+    drop(session);
+
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    store.accept(envelope(5), accepted()).unwrap();
+    refusals.set(usize::MAX);
+    let claims = session.claim(&want(4), NOW, &mut claim_all).unwrap();
+    assert!(claims.is_empty());
+    assert!(session.tight().is_some());
+    assert!(!full.path("reserve").exists());
+}
+
 #[test]
 fn an_error_of_the_journal_names_its_whole_path() {
     let full = full_disk(Errno::NOSPC, false);
     let mut session = full.store.lock(&owner(NOW)).unwrap();
-    session.claim(&want(1), NOW, &mut claim_all).unwrap();
     full.disk.full.set(true);
     let error = session.claim(&want(1), NOW, &mut claim_all).unwrap_err();
     let path = full.path("journal/00000001.jsonl").display().to_string();

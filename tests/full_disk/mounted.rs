@@ -223,6 +223,41 @@ fn what_was_sent_is_settled_and_everything_goes_on_when_there_is_room() {
     });
 }
 
+/// The journal asks for what it needs, not for what many items at once would need: on a small file
+/// system it gets that.
+#[test]
+fn many_items_go_through_a_file_system_that_is_nearly_full() {
+    if std::env::var_os(super::ENCLOSED).is_none() {
+        return;
+    }
+    let small = Small::tmpfs("tmpfs", "size=6m");
+    let receiver = Receiver::start(vec![]);
+    let bench = &small.bench;
+    bench.run(&["init"]).ok();
+    let general = "[limits]\nmin_free = \"1KiB\"\n";
+    bench.configure(general, &[("shop", &receiver.url(), KEYED)]);
+    let data = "x".repeat(9000);
+    let line = format!(
+        "{{\"destination\":\"shop\",\"request\":{{\"path\":\"/\",\"body\":{{\"text\":\"{data}\"}}}}}}\n"
+    );
+    let accepting = bench.call(&["enqueue", "--batch"]).stdin(line.repeat(400));
+    drop(accepting.run());
+    let count = bench.files("pending/shop/").len();
+    assert!(count > 300, "{count}");
+    let mut left = count;
+    while left > 0 {
+        let tick = bench.call(&["tick"]).run();
+        assert!([Some(0), Some(74)].contains(&tick.code), "{tick:#?}");
+        tick.says_not("cannot");
+        assert!(bench.files("unknown/shop/").is_empty());
+        let now = bench.files("pending/shop/").len();
+        assert!(now < left, "{now} of {left} are left");
+        left = now;
+    }
+    assert_eq!(receiver.arrivals().len(), count);
+    assert_eq!(bench.files("confirmed/shop/").len(), count);
+}
+
 #[test]
 fn a_tick_that_dies_on_a_full_disk_is_recovered_on_it() {
     everywhere(|small, of| {

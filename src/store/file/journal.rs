@@ -155,6 +155,8 @@ pub struct Journal {
     path: PathBuf,
     bytes: u64,
     bytes_synced: u64,
+    /// How far space was set aside.
+    bytes_reserved: u64,
 }
 
 impl Journal {
@@ -178,6 +180,7 @@ impl Journal {
             path,
             bytes: 0,
             bytes_synced: 0,
+            bytes_reserved: 0,
         })
     }
 
@@ -211,6 +214,11 @@ impl Journal {
         Ok(())
     }
 
+    /// How much of so many bytes for records to come is not set aside yet.
+    pub(super) fn lacking(&self, bytes: u64) -> u64 {
+        (self.bytes + bytes).saturating_sub(self.bytes_reserved.max(self.bytes))
+    }
+
     /// Sets space aside for records to come.
     ///
     /// # Errors
@@ -219,7 +227,9 @@ impl Journal {
     pub fn reserve(&mut self, bytes: u64) -> Result<(), StoreError> {
         self.log
             .reserve(bytes)
-            .map_err(|source| io_error("reserve space in", &self.path, source))
+            .map_err(|source| io_error("reserve space in", &self.path, source))?;
+        self.bytes_reserved = self.bytes_reserved.max(self.bytes + bytes);
+        Ok(())
     }
 
     /// The length so far, in bytes.

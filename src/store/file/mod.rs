@@ -162,7 +162,8 @@ impl FileStore {
             // A newer format, or a file that is none, must not be touched.
             read_spool_file(&disk, root)?;
         }
-        let holds_items = holds_items(&disk, root);
+        // Before anything is made: where it cannot be looked, a copy's items may lie.
+        let holds_items = !is_spool(root) && holds_items(&disk, root)?;
         for dir in DIRS {
             let path = root.join(dir);
             if disk.stat(&path).is_err() {
@@ -229,7 +230,7 @@ impl FileStore {
         if holds_items && is_new {
             return Err(StoreError::Copied {
                 root: root.to_owned(),
-                why: "there are items in it, or directories that cannot be looked into, and its spool.json was missing".to_owned(),
+                why: "there are items in it, and its spool.json was missing".to_owned(),
             });
         }
         if is_new {
@@ -927,24 +928,36 @@ fn check_free(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether there is anything in a directory, as far as anybody can tell.
-fn is_filled(disk: &dyn Disk, dir: &Path) -> bool {
+/// Whether there is anything in a directory. One that is not there holds nothing.
+fn is_filled(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     let mut any = false;
-    let listed = disk.list(dir, &mut |_, _| any = true);
-    any || is_hidden(&listed)
+    list_if_there(disk, dir, &mut |_| any = true)?;
+    Ok(any)
 }
 
-/// Whether a directory could not be looked into. One that is not there holds nothing; what is in another
-/// one is sent once it can be read, and a copy would send it too.
-fn is_hidden(listed: &io::Result<()>) -> bool {
-    listed
-        .as_ref()
-        .is_err_and(|error| !replay::is_absence(error))
+fn list_if_there(
+    disk: &dyn Disk,
+    dir: &Path,
+    each: &mut dyn FnMut(&OsStr),
+) -> Result<(), StoreError> {
+    match disk.list(dir, &mut |name, _| each(name)) {
+        Err(error) if !replay::is_absence(&error) => Err(io_error("list", dir, error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether there are items in it, or what speaks of them, or drops.
-fn holds_items(disk: &dyn Disk, root: &Path) -> bool {
-    HOLDING.iter().any(|dir| is_filled(disk, &root.join(dir))) || holds_drops(disk, root)
+///
+/// # Errors
+///
+/// [`StoreError::Io`]: a directory cannot be looked into. What is in it is sent once it can be, and a
+/// copy would send it too.
+fn holds_items(disk: &dyn Disk, root: &Path) -> Result<bool, StoreError> {
+    let mut any = holds_drops(disk, root)?;
+    for dir in HOLDING {
+        any |= is_filled(disk, &root.join(dir))?;
+    }
+    Ok(any)
 }
 
 /// Whether a directory has those of all states, which nothing but a spool has.
@@ -955,11 +968,15 @@ fn has_states(disk: &dyn Disk, root: &Path) -> bool {
 }
 
 /// Whether a drop box has anything in it. The boxes alone may have been made beforehand.
-fn holds_drops(disk: &dyn Disk, root: &Path) -> bool {
+fn holds_drops(disk: &dyn Disk, root: &Path) -> Result<bool, StoreError> {
     let incoming = root.join("incoming");
     let mut boxes = Vec::new();
-    let listed = disk.list(&incoming, &mut |name, _| boxes.push(incoming.join(name)));
-    is_hidden(&listed) || boxes.iter().any(|path| is_filled(disk, path))
+    list_if_there(disk, &incoming, &mut |name| boxes.push(incoming.join(name)))?;
+    let mut any = false;
+    for path in boxes {
+        any |= is_filled(disk, &path)?;
+    }
+    Ok(any)
 }
 
 /// Checks that a path is a directory, or nothing yet.
@@ -986,7 +1003,9 @@ fn look_for(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     };
     if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&source.kind()) {
         let root = root.to_owned();
-        return Err(if has_states(disk, &root) && holds_items(disk, &root) {
+        // What cannot be looked into is not there to be made anew either.
+        let may_hold = || holds_items(disk, &root).unwrap_or(true);
+        return Err(if has_states(disk, &root) && may_hold() {
             StoreError::Undescribed { root }
         } else {
             StoreError::Missing { root }

@@ -111,6 +111,18 @@ fn renew(store: &FileStore, room: Room) -> Option<Room> {
     }
 }
 
+/// Whether the file system would count as full with so many bytes less.
+pub(super) fn would_be_tight(store: &FileStore, bytes: u64) -> bool {
+    // What cannot be looked at shows when something is written.
+    store.disk.room(&store.root).is_ok_and(|room| {
+        let left = Room {
+            bytes: room.bytes.saturating_sub(bytes),
+            ..room
+        };
+        !has(left, Measure::of(room).tight)
+    })
+}
+
 /// Makes the reserve again after a tight session, if there is room by now.
 pub(super) fn close(store: &FileStore) {
     if let Ok(room) = store.disk.room(&store.root) {

@@ -419,7 +419,9 @@ impl<'a> FileSession<'a> {
         drop(old);
         // Also what the session began with: its records would be carried twice after a crash.
         let name = self.journal()?.name().to_owned();
-        self.remove_segments_but(Some(&name))
+        self.remove_segments_but(Some(&name))?;
+        // If there was no room for it: now there is that of the old one.
+        self.reserve_settles(0).map(drop)
     }
 
     fn remove_segments_but(&self, kept: Option<&str>) -> Result<(), StoreError> {
@@ -448,12 +450,36 @@ impl<'a> FileSession<'a> {
         journal.sync()
     }
 
-    /// Sets the journal's space aside for the settles of what is in hand, and of `more` items.
-    fn reserve_settles(&mut self, more: usize) -> Result<(), StoreError> {
-        // One more than there are: for what is told besides.
-        let items = self.in_hand.len().saturating_add(more).saturating_add(1);
-        let bytes = SETTLE_BYTES.saturating_mul(items as u64);
-        self.with_room(|session| session.journal()?.reserve(bytes))
+    /// Sets the journal's space aside for the settles of what is in hand, and of `wanted` items, or of
+    /// as many of them as there is room for. Returns how many that are; if it is none of some, the
+    /// session is tight.
+    fn reserve_settles(&mut self, wanted: usize) -> Result<usize, StoreError> {
+        let mut more = wanted;
+        loop {
+            // One more than there are: for what is told besides.
+            let items = self.in_hand.len().saturating_add(more).saturating_add(1);
+            let bytes = SETTLE_BYTES.saturating_mul(items as u64);
+            // Asked first: some file systems keep the part that they found of what was asked for, and
+            // everything else would be out of room.
+            let lacking = self.journal()?.lacking(bytes);
+            if more > 0 && reserve::would_be_tight(self.store, lacking) {
+                more /= 2;
+                continue;
+            }
+            match self.journal()?.reserve(bytes) {
+                Ok(()) => break,
+                // A quota, which the file system's own numbers do not show.
+                Err(error) if reserve::is_for_room(&error) && more > 0 => more /= 2,
+                Err(error) if reserve::is_for_room(&error) && self.loosen() => {}
+                // What is in hand had its space when it was claimed.
+                Err(error) if reserve::is_for_room(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if wanted > 0 && more == 0 {
+            self.loosen();
+        }
+        Ok(more)
     }
 
     fn remove_segment(&self, name: &str) -> Result<(), StoreError> {

@@ -169,6 +169,15 @@ impl FileSession<'_> {
         if group.is_empty() {
             return Ok(Vec::new());
         }
+        let fits = self.reserve_settles(group.len())?;
+        for (place, _, _) in group.split_off(fits) {
+            // The next claim looks from the start, and meets it again.
+            self.windows
+                .retain(|name, _| name.as_str() != place.destination);
+        }
+        if group.is_empty() {
+            return Ok(Vec::new());
+        }
         let numbered: Vec<u32> = group
             .iter()
             .map(|(_, item, _)| item.standing().last_n.saturating_add(1))
@@ -181,11 +190,6 @@ impl FileSession<'_> {
                 n: *n,
             })
             .collect();
-        self.reserve_settles(group.len())?;
-        if self.tight.is_some() {
-            // There is room for what is in hand, and there must stay some.
-            return Ok(Vec::new());
-        }
         let journal = self.journal()?;
         journal.append(&Record::Claim { at: now, items })?;
         // The claims are durable from here on, and so is everything settled before.
