@@ -70,7 +70,7 @@ pub(crate) fn run(command: &mut Command, items: u32) -> anyhow::Result<Ended> {
 pub(crate) fn curl_loop(url: &str, body: &Path, items: u32) -> anyhow::Result<Run> {
     const SCRIPT: &str = r#"i=0
 while [ "$i" -lt "$1" ]; do
-    curl -q -sSf -o "$3.answer" -H 'Content-Type: application/json' --data-binary "@$3" "$2" || exit 1
+    curl -q -sSf -o "$3.answer" -H 'Content-Type: application/json' -H "Idempotency-Key: $i" --data-binary "@$3" "$2" || exit 1
     i=$((i + 1))
 done"#;
     let mut shell = command("sh");

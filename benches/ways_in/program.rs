@@ -1,17 +1,17 @@
 //! tickpost itself: a spool, and the built program.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use crate::bare;
 use crate::child;
 use crate::receiver::Receiver;
 use crate::table::Run;
-use crate::{Arguments, bare};
 
 /// A spool with one keyed destination.
 pub(crate) struct Program {
@@ -20,53 +20,59 @@ pub(crate) struct Program {
 
 impl Program {
     /// A new spool whose destination is the receiver.
-    pub(crate) fn new(
-        spool: &Path,
-        receiver: &Receiver,
-        arguments: &Arguments,
-    ) -> anyhow::Result<Self> {
-        Self::with(spool, &receiver.base_url(), arguments)
+    pub(crate) fn new(spool: &Path, receiver: &Receiver, connections: u32) -> anyhow::Result<Self> {
+        Self::with(spool, &receiver.base_url(), connections)
     }
 
     /// A new spool whose destination nobody tries to reach.
-    pub(crate) fn unheard(spool: &Path, arguments: &Arguments) -> anyhow::Result<Self> {
-        Self::with(spool, "http://127.0.0.1:9", arguments)
+    pub(crate) fn unheard(spool: &Path, connections: u32) -> anyhow::Result<Self> {
+        Self::with(spool, UNHEARD, connections)
     }
 
-    fn with(spool: &Path, base_url: &str, arguments: &Arguments) -> anyhow::Result<Self> {
+    fn with(spool: &Path, base_url: &str, connections: u32) -> anyhow::Result<Self> {
         let program = Self {
             spool: spool.to_owned(),
         };
         child::run(program.call().arg("init"), 1)?;
-        let connections = arguments.connections;
-        let config = format!(
-            r#"[tick]
-max_runtime = "10m"
-concurrency = {connections}
-[destination.bench]
+        let tick = format!("[tick]\nmax_runtime = \"30m\"\nconcurrency = {connections}\n");
+        fs::write(spool.join("tickpost.toml"), tick)?;
+        program.add("bench", base_url, connections)?;
+        Ok(program)
+    }
+
+    /// Configures a keyed destination.
+    pub(crate) fn add(&self, name: &str, base_url: &str, connections: u32) -> anyhow::Result<()> {
+        let path = self.spool.join("tickpost.toml");
+        let section = format!(
+            r#"[destination.{name}]
 base_url = "{base_url}"
 key = {{ kind = "header", name = "Idempotency-Key", window = "24h" }}
 concurrency = {connections}
 "#
         );
-        fs::write(spool.join("tickpost.toml"), config)?;
-        Ok(program)
+        File::options()
+            .append(true)
+            .open(path)?
+            .write_all(section.as_bytes())?;
+        Ok(())
     }
 
     /// The items as lines for `enqueue --batch`, with keys if they shall have some.
     pub(crate) fn lines(
         &self,
+        destination: &str,
         body: &str,
         items: u32,
         key: Option<&str>,
     ) -> anyhow::Result<String> {
         let mut lines = String::new();
         for n in 0..items {
-            let mut line = json!({"destination": "bench", "request": request(body)});
+            let mut line = json!({"destination": destination, "request": request(body)});
             if let Some(key) = key {
                 line["key"] = Value::String(format!("{key}{n}"));
             }
-            writeln!(lines, "{line}")?;
+            lines.push_str(&line.to_string());
+            lines.push('\n');
         }
         ensure!(self.spool.is_dir(), "the spool is gone");
         Ok(lines)
@@ -130,21 +136,32 @@ done"#;
 
     /// The same, counting its syncs.
     pub(crate) fn count_syncs(&self, calls: &Path, items: u32) -> anyhow::Result<usize> {
+        let (stdout, syncs) = self.trace(calls, SYNCS, &["--json", "tick"])?;
+        is_all("items were confirmed", told(&stdout, "confirmed")?, items)?;
+        Ok(syncs.len())
+    }
+
+    /// What a command prints, and a line for each of these system calls that it makes.
+    pub(crate) fn trace(
+        &self,
+        calls: &Path,
+        which: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<(String, Vec<String>)> {
         let mut strace = child::command("strace");
         strace
-            .args(["-f", "-q", "-e", "trace=fsync,fdatasync,syncfs", "-o"])
+            .args(["-f", "-q", "-s", "4096", "-e", &format!("trace={which}")])
+            .arg("-o")
             .arg(calls)
-            .args([BINARY, "--json", "tick"])
+            .arg(BINARY)
+            .args(arguments)
             .env("TICKPOST_SPOOL", &self.spool);
-        let ended = child::run(&mut strace, items)?;
-        is_all(
-            "items were confirmed",
-            told(&ended.stdout, "confirmed")?,
-            items,
-        )?;
+        let ended = child::run(&mut strace, 1)?;
         let text = fs::read_to_string(calls)?;
-        // A call during which another thread came in has a second line, without the bracket.
-        Ok(text.lines().filter(|line| line.contains("sync(")).count())
+        // A call during which another thread came in has a second line.
+        let is_call = |line: &&str| line.contains('(') && !line.contains(" resumed>");
+        let lines = text.lines().filter(is_call).map(str::to_owned).collect();
+        Ok((ended.stdout, lines))
     }
 
     /// Leaves items in the drop box, as another program would.
@@ -177,21 +194,29 @@ done"#;
         Ok(fs::read(entries.next().context("nothing waits")??.path())?)
     }
 
-    fn call(&self) -> Command {
+    /// The program, with this spool.
+    pub(crate) fn call(&self) -> Command {
         let mut command = child::command(BINARY);
         command.env("TICKPOST_SPOOL", &self.spool);
         command
     }
 }
 
+/// The system calls that wait for the disk.
+pub(crate) const SYNCS: &str = "fsync,fdatasync,syncfs,sync,msync,sync_file_range";
+
+/// An address at which nothing listens.
+pub(crate) const UNHEARD: &str = "http://127.0.0.1:9";
+
 const BINARY: &str = env!("CARGO_BIN_EXE_tickpost");
 
+/// A request to send.
 fn request(body: &str) -> Value {
     json!({"path": "/x", "content_type": "application/json", "body": {"text": body}})
 }
 
 /// A number of a tick's report.
-fn told(stdout: &str, what: &str) -> anyhow::Result<u64> {
+pub(crate) fn told(stdout: &str, what: &str) -> anyhow::Result<u64> {
     let report: Value = serde_json::from_str(stdout)?;
     report[what]
         .as_u64()

@@ -88,11 +88,11 @@ impl Run {
         self
     }
 
-    fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         f64::from(self.items) / self.took.as_secs_f64().max(1e-9)
     }
 
-    fn cpu_us(&self) -> f64 {
+    pub(crate) fn cpu_us(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / f64::from(self.items.max(1))
     }
 }

@@ -1,0 +1,720 @@
+//! The rows of the budgets table, and how each is measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use crate::bare::Connections;
+use crate::line::{Line, Side, median};
+use crate::program::{Program, SYNCS, UNHEARD, told};
+use crate::receiver::Receiver;
+use crate::start::{Spent, Syncs};
+use crate::{Bench, bare, body, child, million, peers};
+
+/// Requests under way at once.
+pub(crate) const CONNECTIONS: u32 = 16;
+
+/// The same to a receiver that takes its time.
+const MANY: u32 = 256;
+
+/// How long that takes.
+const SLOW: Duration = Duration::from_millis(50);
+
+/// How often a program is started that is measured by the start, in each run of a pair.
+const STARTS: u32 = 100;
+
+/// Rows that are measured together.
+pub(crate) struct Row {
+    pub(crate) names: &'static [&'static str],
+    /// Those that take a million items.
+    pub(crate) long: &'static [&'static str],
+    pub(crate) run: fn(&Bench, &[&str]) -> anyhow::Result<Vec<Line>>,
+}
+
+const fn row(
+    names: &'static [&'static str],
+    run: fn(&Bench, &[&str]) -> anyhow::Result<Vec<Line>>,
+) -> Row {
+    Row {
+        names,
+        long: &[],
+        run,
+    }
+}
+
+/// All rows.
+pub(crate) const ALL: &[Row] = &[
+    Row {
+        long: &["growth-1000000", "memory-1000000"],
+        ..row(
+            &[
+                "drain-1000",
+                "drain-10000",
+                "drain-100000",
+                "cpu",
+                "memory",
+                "growth-10000",
+                "growth-100000",
+                "growth-1000000",
+                "memory-1000000",
+            ],
+            drains,
+        )
+    },
+    row(&["durable"], durable),
+    row(&["slow-receiver"], slow),
+    row(&["syncs"], syncs),
+    row(&["empty", "empty-memory"], empty),
+    row(&["enqueue", "enqueue-syncs"], enqueue),
+    row(&["enqueue-16"], enqueue_at_once),
+    row(&["batch"], batch),
+    row(&["kill"], kill),
+    row(&["dead"], dead),
+    Row {
+        long: MILLION,
+        ..row(MILLION, with_a_million)
+    },
+    row(&["peers"], peers::all),
+];
+
+const MILLION: &[&str] = &[
+    "million-empty",
+    "million-empty-growth",
+    "million-status",
+    "million-list",
+    "million-list-growth",
+    "million-show",
+    "million-show-growth",
+    "million-enqueue",
+    "million-enqueue-growth",
+    "million-ten",
+];
+
+/// A row that is held against a budget.
+pub(crate) fn line(
+    name: &str,
+    what: &'static str,
+    unit: &'static str,
+    (ours, bare): (&[f64], &[f64]),
+    (side, must, aim): (Side, Option<f64>, Option<f64>),
+) -> Line {
+    let (name, ours, bare) = (name.to_owned(), ours.to_vec(), bare.to_vec());
+    Line {
+        name,
+        what,
+        unit,
+        ours,
+        bare,
+        side,
+        must,
+        aim,
+    }
+}
+
+const fn at_least(must: f64, aim: f64) -> (Side, Option<f64>, Option<f64>) {
+    (Side::AtLeast, Some(must), Some(aim))
+}
+
+const fn at_most(must: f64, aim: f64) -> (Side, Option<f64>, Option<f64>) {
+    (Side::AtMost, Some(must), Some(aim))
+}
+
+/// What lasts `ms` for so many items, in items a second.
+fn rate(items: u32, ms: f64) -> f64 {
+    f64::from(items) * 1e3 / ms
+}
+
+/// The drain of a new spool: what the tick cost.
+fn drain(
+    bench: &Bench,
+    receiver: &Receiver,
+    items: u32,
+    connections: u32,
+    syncs: Syncs,
+) -> anyhow::Result<Spent> {
+    let program = Program::new(&bench.new_place(), receiver, connections)?;
+    bench.fill(&program, "bench", items)?;
+    tick(bench, &program, items, syncs)
+}
+
+/// One tick, which must confirm so many.
+fn tick(bench: &Bench, program: &Program, items: u32, syncs: Syncs) -> anyhow::Result<Spent> {
+    let mut call = program.call();
+    let (stdout, spent) = bench.starter.once(call.args(["--json", "tick"]), syncs)?;
+    let confirmed = told(&stdout, "confirmed")?;
+    ensure!(
+        confirmed == u64::from(items),
+        "{confirmed} of {items} were confirmed"
+    );
+    Ok(spent)
+}
+
+/// The same by a bare loop of requests.
+fn requests(receiver: &Receiver, items: u32, connections: u32) -> anyhow::Result<(f64, f64)> {
+    let run = bare::requests(
+        &receiver.url(),
+        &body(),
+        items,
+        &Connections::kept(connections),
+    )?;
+    Ok((run.rate(), run.cpu_us()))
+}
+
+/// Has a receiver for something, which must have sent it each item once.
+fn heard<T>(
+    items: u32,
+    receiver: Receiver,
+    act: impl FnOnce(&Receiver) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let done = act(&receiver)?;
+    receiver.end()?.once(items)?;
+    Ok(done)
+}
+
+/// What was measured with one number of items, a figure a pair.
+#[derive(Default)]
+struct Drained {
+    rate: Vec<f64>,
+    bare: Vec<f64>,
+    cpu: Vec<f64>,
+    bare_cpu: Vec<f64>,
+    /// Microseconds an item.
+    each: Vec<f64>,
+    memory: Vec<f64>,
+}
+
+fn drains(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let mut sizes = BTreeSet::new();
+    for name in wanted {
+        sizes.extend::<&[u32]>(match *name {
+            "drain-1000" => &[1000],
+            "drain-10000" | "cpu" => &[10_000],
+            "growth-10000" => &[1000, 10_000],
+            "growth-100000" => &[1000, 100_000],
+            "growth-1000000" => &[1000, 1_000_000],
+            "memory-1000000" => &[100_000, 1_000_000],
+            _ => &[100_000],
+        });
+    }
+    let mut all: BTreeMap<u32, Drained> = BTreeMap::new();
+    bench.pairs(|_| {
+        for size in &sizes {
+            let (items, of) = (bench.some(*size), all.entry(*size).or_default());
+            let receiver = Receiver::start(CONNECTIONS)?;
+            let spent = heard(items, receiver, |receiver| {
+                drain(bench, receiver, items, CONNECTIONS, Syncs::Plain)
+            })?;
+            of.rate.push(rate(items, spent.ms));
+            of.each.push(spent.ms * 1e3 / f64::from(items));
+            of.cpu.push(spent.cpu_us / f64::from(items));
+            of.memory.push(spent.memory_mib);
+            bench.settle()?;
+            let (rate, cpu) = heard(items, Receiver::start(CONNECTIONS)?, |receiver| {
+                requests(receiver, items, CONNECTIONS)
+            })?;
+            of.bare.push(rate);
+            of.bare_cpu.push(cpu);
+        }
+        Ok(())
+    })?;
+    let drain = "drain against a bare loop with the same 16 connections";
+    let growth = "drain of so many, time an item, against 1,000";
+    let mut lines = Vec::new();
+    for name in wanted {
+        let of = |size: u32| all.get(&size).context("a size was left out");
+        let drained = |size| anyhow::Ok((of(size)?.rate.as_slice(), of(size)?.bare.as_slice()));
+        let grown = |size| anyhow::Ok((of(size)?.each.as_slice(), of(1000)?.each.as_slice()));
+        let memory = "peak memory of a tick with so many due";
+        let row = match *name {
+            "drain-1000" => line(name, drain, "/s", drained(1000)?, at_least(0.4, 0.7)),
+            "drain-10000" => line(name, drain, "/s", drained(10_000)?, at_least(0.5, 0.85)),
+            "drain-100000" => line(name, drain, "/s", drained(100_000)?, at_least(0.5, 0.85)),
+            "cpu" => {
+                let of = of(10_000)?;
+                let what = "CPU an item of a drain of 10,000, against the bare loop's";
+                line(name, what, "µs", (&of.cpu, &of.bare_cpu), at_most(2.5, 2.0))
+            }
+            "memory" => line(
+                name,
+                memory,
+                "MiB",
+                (&of(100_000)?.memory, &[]),
+                at_most(24.0, 12.0),
+            ),
+            "growth-10000" => line(name, growth, "µs", grown(10_000)?, at_most(1.2, 1.2)),
+            "growth-100000" => line(name, growth, "µs", grown(100_000)?, at_most(1.2, 1.2)),
+            "growth-1000000" => line(name, growth, "µs", grown(1_000_000)?, at_most(1.2, 1.2)),
+            _ => {
+                let large = &of(1_000_000)?.memory;
+                lines.push(line(name, memory, "MiB", (large, &[]), at_most(24.0, 24.0)));
+                let what = "the same against 100,000 due";
+                line(
+                    name,
+                    what,
+                    "MiB",
+                    (large, &of(100_000)?.memory),
+                    at_most(1.25, 1.25),
+                )
+            }
+        };
+        lines.push(row);
+    }
+    Ok(lines)
+}
+
+fn durable(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let items = bench.some(10_000);
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        for (syncs, rates) in [(Syncs::Kept, &mut ours), (Syncs::Dropped, &mut bare)] {
+            let spent = heard(items, Receiver::start(CONNECTIONS)?, |receiver| {
+                drain(bench, receiver, items, CONNECTIONS, syncs)
+            })?;
+            rates.push(rate(items, spent.ms));
+        }
+        Ok(())
+    })?;
+    let what =
+        "drain of 10,000 against the same with every sync answered by a filter of system calls";
+    Ok(vec![line(
+        "durable",
+        what,
+        "/s",
+        (&ours, &bare),
+        at_least(0.9, 0.98),
+    )])
+}
+
+fn slow(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let items = bench.some(10_000);
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        let spent = heard(items, Receiver::slow(MANY, SLOW)?, |receiver| {
+            drain(bench, receiver, items, MANY, Syncs::Plain)
+        })?;
+        ours.push(rate(items, spent.ms));
+        bench.settle()?;
+        let (rate, _) = heard(items, Receiver::slow(MANY, SLOW)?, |receiver| {
+            requests(receiver, items, MANY)
+        })?;
+        bare.push(rate);
+        Ok(())
+    })?;
+    let what =
+        "drain of 10,000 to a receiver that takes 50 ms, 256 in flight, against the bare loop";
+    Ok(vec![line(
+        "slow-receiver",
+        what,
+        "/s",
+        (&ours, &bare),
+        at_least(0.95, 0.99),
+    )])
+}
+
+fn syncs(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let items = bench.some(10_000);
+    let mut ours = Vec::new();
+    bench.pairs(|_| {
+        let count = heard(items, Receiver::start(CONNECTIONS)?, |receiver| {
+            let program = Program::new(&bench.new_place(), receiver, CONNECTIONS)?;
+            bench.fill(&program, "bench", items)?;
+            program.count_syncs(&bench.scratch.join("calls"), items)
+        })?;
+        ours.push(f64::from(u32::try_from(count)?));
+        Ok(())
+    })?;
+    let what = "syncs in a drain of 10,000";
+    Ok(vec![line(
+        "syncs",
+        what,
+        "",
+        (&ours, &[]),
+        at_most(120.0, 60.0),
+    )])
+}
+
+/// The middle wall time of so many starts, and the most memory.
+fn starts(bench: &Bench, command: &Command, times: u32) -> anyhow::Result<(f64, f64)> {
+    let (_, spent) = bench.starter.run(command, times, Syncs::Plain)?;
+    let ms: Vec<f64> = spent.iter().map(|spent| spent.ms).collect();
+    let memory = spent
+        .iter()
+        .map(|spent| spent.memory_mib)
+        .fold(0.0, f64::max);
+    Ok((median(&ms), memory))
+}
+
+/// `tickpost` with a spool and arguments.
+fn call(program: &Program, arguments: &[&str]) -> Command {
+    let mut call = program.call();
+    call.args(arguments);
+    call
+}
+
+fn empty(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let program = Program::unheard(&bench.new_place(), CONNECTIONS)?;
+    let tick = call(&program, &["tick"]);
+    // The first one makes what is made once.
+    starts(bench, &tick, 1)?;
+    let (mut ours, mut bare, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        let (ms, mib) = starts(bench, &tick, bench.some(STARTS))?;
+        ours.push(ms);
+        memory.push(mib);
+        bare.push(starts(bench, &child::command("true"), bench.some(STARTS))?.0);
+        Ok(())
+    })?;
+    let what = "a tick with nothing at all against `/bin/true`";
+    let of_memory = (Side::AtMost, Some(4.0), None);
+    let mut lines = vec![
+        line("empty", what, "ms", (&ours, &bare), at_most(2.0, 1.4)),
+        line(
+            "empty-memory",
+            "peak memory of such a tick",
+            "MiB",
+            (&memory, &[]),
+            of_memory,
+        ),
+    ];
+    lines.retain(|line| wanted.contains(&line.name.as_str()));
+    Ok(lines)
+}
+
+/// The call that hands in one item.
+fn enqueue_call(bench: &Bench, program: &Program, destination: &str) -> anyhow::Result<Command> {
+    let file = bench.scratch.join("body");
+    fs::write(&file, body())?;
+    let mut call = call(
+        program,
+        &["--quiet", "enqueue", destination, "--path", "/x"],
+    );
+    call.args(["--content-type", "application/json", "--file"]);
+    call.arg(file);
+    Ok(call)
+}
+
+fn enqueue(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let program = Program::unheard(&bench.new_place(), CONNECTIONS)?;
+    let ours_call = enqueue_call(bench, &program, "bench")?;
+    let bare_call = bench.write_call(&bench.sample()?)?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        ours.push(starts(bench, &ours_call, bench.some(STARTS))?.0);
+        bare.push(starts(bench, &bare_call, bench.some(STARTS))?.0);
+        Ok(())
+    })?;
+    let arguments = ["--quiet", "enqueue", "bench", "--path", "/x", "--file"];
+    let file = bench.scratch.join("body").display().to_string();
+    let calls = bench.scratch.join("calls");
+    let (_, syncs) = program.trace(&calls, SYNCS, &[&arguments[..], &[&file]].concat())?;
+    let syncs = [f64::from(u32::try_from(syncs.len())?)];
+    let what = "`enqueue`, a process an item, against a program in C that does those writes";
+    let two = (Side::AtMost, Some(2.0), None);
+    let mut lines = vec![
+        line("enqueue", what, "ms", (&ours, &bare), at_most(1.3, 1.1)),
+        line("enqueue-syncs", "its syncs", "", (&syncs, &[]), two),
+    ];
+    lines.retain(|line| wanted.contains(&line.name.as_str()));
+    Ok(lines)
+}
+
+fn enqueue_at_once(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let program = Program::unheard(&bench.new_place(), CONNECTIONS)?;
+    let ours_call = enqueue_call(bench, &program, "bench")?;
+    let bare_call = bench.write_call(&bench.sample()?)?;
+    let (loops, times) = (16, bench.some(STARTS) / 4);
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        ours.push(bench.starter.at_once(&ours_call, loops, times)?);
+        bare.push(bench.starter.at_once(&bare_call, loops, times)?);
+        Ok(())
+    })?;
+    let what = "16 `enqueue` at once against 16 such programs";
+    let budget = (Side::AtLeast, Some(0.8), None);
+    Ok(vec![line("enqueue-16", what, "/s", (&ours, &bare), budget)])
+}
+
+fn batch(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let items = bench.some(10_000);
+    let sample = fs::read(bench.sample()?)?;
+    let lines = bench.scratch.join("lines");
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        let program = Program::unheard(&bench.new_place(), CONNECTIONS)?;
+        fs::write(&lines, program.lines("bench", &body(), items, None)?)?;
+        bench.settle()?;
+        ours.push(program.batch(&lines, items)?.rate());
+        let place = bench.new_place();
+        fs::create_dir(&place)?;
+        bench.settle()?;
+        bare.push(bare::write_groups(&place, &sample, items)?.rate());
+        Ok(())
+    })?;
+    let what = "`enqueue --batch` of 10,000 against the same files with one `syncfs` a 1,000";
+    Ok(vec![line(
+        "batch",
+        what,
+        "/s",
+        (&ours, &bare),
+        at_least(0.7, 1.0),
+    )])
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !is_so()? {
+        ensure!(
+            begun.elapsed() < Duration::from_mins(2),
+            "{what} for two minutes"
+        );
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// How many files lie below a directory.
+fn files(directory: &Path) -> anyhow::Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        count += if entry.file_type()?.is_dir() {
+            files(&entry.path())?
+        } else {
+            1
+        };
+    }
+    Ok(count)
+}
+
+fn kill(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let items = bench.some(10_000);
+    let mut most = 0;
+    bench.pairs(|pair| {
+        let receiver = Receiver::start(CONNECTIONS)?;
+        let place = bench.new_place();
+        let program = Program::new(&place, &receiver, CONNECTIONS)?;
+        bench.fill(&program, "bench", items)?;
+        let enough = u64::from(items * (pair + 1) / (bench.arguments.pairs + 1));
+        let mut tick = program.call();
+        let mut tick = tick.arg("tick").stdout(Stdio::null()).spawn()?;
+        until("too few came", || {
+            Ok(receiver.arrived() >= enough || tick.try_wait()?.is_some())
+        })?;
+        tick.kill()?;
+        ensure!(
+            !tick.wait()?.success(),
+            "the tick ended before it was killed"
+        );
+        until("something was not sent", || {
+            child::run(&mut call(&program, &["tick"]), 1)?;
+            Ok(files(&place.join("pending"))? + files(&place.join("unknown"))? == 0)
+        })?;
+        let (requests, distinct) = receiver.end()?.counts();
+        ensure!(
+            distinct == u64::from(items),
+            "{distinct} of {items} items came"
+        );
+        most = most.max(requests - distinct);
+        Ok(())
+    })?;
+    let what = "kill -9 in a drain of 10,000, a kill a pair: sent twice at most, with 16 in flight";
+    let budget = at_most(f64::from(CONNECTIONS), f64::from(CONNECTIONS));
+    let most = [f64::from(u32::try_from(most)?)];
+    Ok(vec![line("kill", what, "", (&most, &[]), budget)])
+}
+
+fn dead(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let (items, due) = (bench.some(1000), bench.some(100_000));
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.pairs(|_| {
+        for (due, times) in [(due, &mut ours), (0, &mut bare)] {
+            let receiver = Receiver::start(CONNECTIONS)?;
+            let program = Program::new(&bench.new_place(), &receiver, CONNECTIONS)?;
+            program.add("dead", UNHEARD, CONNECTIONS)?;
+            bench.fill(&program, "dead", due)?;
+            bench.fill(&program, "bench", items)?;
+            let begun = Instant::now();
+            tick(bench, &program, items, Syncs::Plain)?;
+            let seen = receiver.end()?;
+            seen.once(items)?;
+            let last = seen.last.context("nothing came")?;
+            times.push(last.duration_since(begun).as_secs_f64() * 1e3);
+        }
+        Ok(())
+    })?;
+    let what = "until the last of 1,000 items came, beside a dead destination with 100,000 due, against alone";
+    Ok(vec![line(
+        "dead",
+        what,
+        "ms",
+        (&ours, &bare),
+        at_most(1.2, 1.05),
+    )])
+}
+
+/// The system calls of a command that open an item's file.
+fn opens(bench: &Bench, program: &Program, arguments: &[&str]) -> anyhow::Result<f64> {
+    let calls = bench.scratch.join("calls");
+    let (_, lines) = program.trace(&calls, "open,openat,openat2", arguments)?;
+    let is_item = |line: &&String| {
+        let name = line
+            .rsplit_once(".jsonl\"")
+            .map_or("", |(before, _)| before);
+        let name = name.rsplit(['/', '"']).next().unwrap_or_default();
+        uuid::Uuid::try_parse(name).is_ok()
+    };
+    Ok(f64::from(u32::try_from(
+        lines.iter().filter(is_item).count(),
+    )?))
+}
+
+/// The id of an item that is held.
+fn a_held_id(spool: &Path) -> anyhow::Result<String> {
+    let first = fs::read_dir(spool.join("held/d0"))?.find_map(|entry| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        Some(name.strip_suffix(".jsonl")?.to_owned())
+    });
+    first.context("nothing is held")
+}
+
+fn with_a_million(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
+    let receiver = Receiver::start(CONNECTIONS)?;
+    let mut made = Vec::new();
+    for items in [1_000_000, 1000] {
+        let place = bench.new_place();
+        let program = million::make(&place, bench.some(items), &body())?;
+        program.add("live", &receiver.base_url(), CONNECTIONS)?;
+        starts(bench, &call(&program, &["tick"]), 1)?;
+        made.push((place, program));
+    }
+    let [(place, large), (small_place, small)] = made.as_slice() else {
+        anyhow::bail!("there are not two spools");
+    };
+    let (id, other) = (a_held_id(place)?, a_held_id(small_place)?);
+    let list = ["list", "--state", "held", "--limit", "20"];
+    let (few, ten) = (bench.some(STARTS) / 5, bench.some(10));
+    let bare_write = bench.write_call(&bench.sample()?)?;
+    bench.settle()?;
+    let mut figures: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    let mut add = |name: &'static str, ours: f64, bare: f64| {
+        let (all, bares) = figures.entry(name).or_default();
+        all.push(ours);
+        bares.push(bare);
+    };
+    bench.pairs(|_| {
+        let of = |command: &Command| Ok::<f64, anyhow::Error>(starts(bench, command, few)?.0);
+        let ours = of(&call(large, &["tick"]))?;
+        add("million-empty", ours, of(&child::command("true"))?);
+        add("million-empty-growth", ours, of(&call(small, &["tick"]))?);
+        let ours = starts(bench, &call(large, &["status"]), 1)?.0;
+        let begun = Instant::now();
+        for state in ["pending", "unknown", "held", "confirmed", "failed"] {
+            files(&place.join(state))?;
+        }
+        add("million-status", ours, begun.elapsed().as_secs_f64() * 1e3);
+        add(
+            "million-list-growth",
+            of(&call(large, &list))?,
+            of(&call(small, &list))?,
+        );
+        let (ours, bare) = (call(large, &["show", &id]), call(small, &["show", &other]));
+        add("million-show-growth", of(&ours)?, of(&bare)?);
+        let ours = of(&enqueue_call(bench, large, "d0")?)?;
+        add("million-enqueue", ours, of(&bare_write)?);
+        add(
+            "million-enqueue-growth",
+            ours,
+            of(&enqueue_call(bench, small, "d0")?)?,
+        );
+        let mut spent = Vec::new();
+        for program in [large, small] {
+            // What was enqueued above, to where nobody listens, is tried and filed first.
+            call(program, &["--quiet", "tick"]).output()?;
+            bench.fill(program, "live", ten)?;
+            spent.push(tick(bench, program, ten, Syncs::Plain)?.ms);
+        }
+        add("million-ten", spent[0], spent[1]);
+        Ok(())
+    })?;
+    receiver.end()?.once(2 * ten * bench.arguments.pairs)?;
+    let equal = at_most(1.2, 1.2);
+    let mut lines = Vec::new();
+    for (name, what, unit, budget) in [
+        (
+            "million-empty",
+            "a tick with 1,000,000 waiting, 1,000,000 confirmed, 100,000 held, 100,000 parked, against `/bin/true`",
+            "ms",
+            at_most(3.0, 2.0),
+        ),
+        (
+            "million-empty-growth",
+            "the same against 1,000 of each",
+            "ms",
+            equal,
+        ),
+        (
+            "million-status",
+            "`status` there against one `getdents` pass",
+            "ms",
+            (Side::AtMost, Some(1.5), None),
+        ),
+        (
+            "million-list-growth",
+            "`list --state held --limit 20` there against 1,000 of each",
+            "ms",
+            (Side::AtMost, None, None),
+        ),
+        (
+            "million-show-growth",
+            "`show` there against 1,000 of each",
+            "ms",
+            (Side::AtMost, None, None),
+        ),
+        (
+            "million-enqueue",
+            "`enqueue` there against the program in C",
+            "ms",
+            at_most(1.3, 1.1),
+        ),
+        (
+            "million-enqueue-growth",
+            "the same against 1,000 of each",
+            "ms",
+            equal,
+        ),
+        (
+            "million-ten",
+            "a tick there with 10 due against 1,000 of each",
+            "ms",
+            equal,
+        ),
+    ] {
+        let (ours, bare) = figures.remove(name).context("a row was not measured")?;
+        lines.push(line(name, what, unit, (&ours, &bare), budget));
+    }
+    let listed = opens(bench, large, &list)?;
+    let shown = opens(bench, large, &["show", &id])?;
+    let count = |most| (Side::AtMost, Some(most), None);
+    lines.push(line(
+        "million-list",
+        "items opened by `list --state held --limit 20`",
+        "",
+        (&[listed], &[]),
+        count(20.0),
+    ));
+    lines.push(line(
+        "million-show",
+        "items opened by `show`",
+        "",
+        (&[shown], &[]),
+        count(1.0),
+    ));
+    lines.retain(|line| wanted.contains(&line.name.as_str()));
+    Ok(lines)
+}
