@@ -14,7 +14,7 @@ use crate::line::{Line, Side, median};
 use crate::program::{Program, SYNCS, UNHEARD, told};
 use crate::receiver::Receiver;
 use crate::start::{Spent, Syncs};
-use crate::{Bench, bare, body, child, million, peers};
+use crate::{Bench, bare, body, child, large, peers};
 
 /// Requests under way at once.
 pub(crate) const CONNECTIONS: u32 = 16;
@@ -76,23 +76,10 @@ pub(crate) const ALL: &[Row] = &[
     row(&["kill"], kill),
     row(&["dead"], dead),
     Row {
-        long: MILLION,
-        ..row(MILLION, with_a_million)
+        long: large::NAMES,
+        ..row(large::NAMES, large::all)
     },
     row(&["peers"], peers::all),
-];
-
-const MILLION: &[&str] = &[
-    "million-empty",
-    "million-empty-growth",
-    "million-status",
-    "million-list",
-    "million-list-growth",
-    "million-show",
-    "million-show-growth",
-    "million-enqueue",
-    "million-enqueue-growth",
-    "million-ten",
 ];
 
 /// A row that is held against a budget.
@@ -116,11 +103,11 @@ pub(crate) fn line(
     }
 }
 
-const fn at_least(must: f64, aim: f64) -> (Side, Option<f64>, Option<f64>) {
+pub(crate) const fn at_least(must: f64, aim: f64) -> (Side, Option<f64>, Option<f64>) {
     (Side::AtLeast, Some(must), Some(aim))
 }
 
-const fn at_most(must: f64, aim: f64) -> (Side, Option<f64>, Option<f64>) {
+pub(crate) const fn at_most(must: f64, aim: f64) -> (Side, Option<f64>, Option<f64>) {
     (Side::AtMost, Some(must), Some(aim))
 }
 
@@ -143,7 +130,12 @@ fn drain(
 }
 
 /// One tick, which must confirm so many.
-fn tick(bench: &Bench, program: &Program, items: u32, syncs: Syncs) -> anyhow::Result<Spent> {
+pub(crate) fn tick(
+    bench: &Bench,
+    program: &Program,
+    items: u32,
+    syncs: Syncs,
+) -> anyhow::Result<Spent> {
     let mut call = program.call();
     let (stdout, spent) = bench.starter.once(call.args(["--json", "tick"]), syncs)?;
     let confirmed = told(&stdout, "confirmed")?;
@@ -339,7 +331,7 @@ fn syncs(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
 }
 
 /// The middle wall time of so many starts, and the most memory.
-fn starts(bench: &Bench, command: &Command, times: u32) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn starts(bench: &Bench, command: &Command, times: u32) -> anyhow::Result<(f64, f64)> {
     let (_, spent) = bench.starter.run(command, times, Syncs::Plain)?;
     let ms: Vec<f64> = spent.iter().map(|spent| spent.ms).collect();
     let memory = spent
@@ -350,7 +342,7 @@ fn starts(bench: &Bench, command: &Command, times: u32) -> anyhow::Result<(f64, 
 }
 
 /// `tickpost` with a spool and arguments.
-fn call(program: &Program, arguments: &[&str]) -> Command {
+pub(crate) fn call(program: &Program, arguments: &[&str]) -> Command {
     let mut call = program.call();
     call.args(arguments);
     call
@@ -386,7 +378,11 @@ fn empty(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
 }
 
 /// The call that hands in one item.
-fn enqueue_call(bench: &Bench, program: &Program, destination: &str) -> anyhow::Result<Command> {
+pub(crate) fn enqueue_call(
+    bench: &Bench,
+    program: &Program,
+    destination: &str,
+) -> anyhow::Result<Command> {
     let file = bench.scratch.join("body");
     fs::write(&file, body())?;
     let mut call = call(
@@ -403,6 +399,7 @@ fn enqueue(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
     let ours_call = enqueue_call(bench, &program, "bench")?;
     let bare_call = bench.write_call(&bench.sample()?)?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.grow_old();
     bench.pairs(|_| {
         ours.push(starts(bench, &ours_call, bench.some(STARTS))?.0);
         bare.push(starts(bench, &bare_call, bench.some(STARTS))?.0);
@@ -429,6 +426,7 @@ fn enqueue_at_once(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
     let bare_call = bench.write_call(&bench.sample()?)?;
     let (loops, times) = (16, bench.some(STARTS) / 4);
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    bench.grow_old();
     bench.pairs(|_| {
         ours.push(bench.starter.at_once(&ours_call, loops, times)?);
         bare.push(bench.starter.at_once(&bare_call, loops, times)?);
@@ -479,7 +477,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> anyhow::Result<bool>) -> anyhow:
 }
 
 /// How many files lie below a directory.
-fn files(directory: &Path) -> anyhow::Result<u64> {
+pub(crate) fn files(directory: &Path) -> anyhow::Result<u64> {
     let mut count = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -556,165 +554,4 @@ fn dead(bench: &Bench, _: &[&str]) -> anyhow::Result<Vec<Line>> {
         (&ours, &bare),
         at_most(1.2, 1.05),
     )])
-}
-
-/// The system calls of a command that open an item's file.
-fn opens(bench: &Bench, program: &Program, arguments: &[&str]) -> anyhow::Result<f64> {
-    let calls = bench.scratch.join("calls");
-    let (_, lines) = program.trace(&calls, "open,openat,openat2", arguments)?;
-    let is_item = |line: &&String| {
-        let name = line
-            .rsplit_once(".jsonl\"")
-            .map_or("", |(before, _)| before);
-        let name = name.rsplit(['/', '"']).next().unwrap_or_default();
-        uuid::Uuid::try_parse(name).is_ok()
-    };
-    Ok(f64::from(u32::try_from(
-        lines.iter().filter(is_item).count(),
-    )?))
-}
-
-/// The id of an item that is held.
-fn a_held_id(spool: &Path) -> anyhow::Result<String> {
-    let first = fs::read_dir(spool.join("held/d0"))?.find_map(|entry| {
-        let name = entry.ok()?.file_name().into_string().ok()?;
-        Some(name.strip_suffix(".jsonl")?.to_owned())
-    });
-    first.context("nothing is held")
-}
-
-fn with_a_million(bench: &Bench, wanted: &[&str]) -> anyhow::Result<Vec<Line>> {
-    let receiver = Receiver::start(CONNECTIONS)?;
-    let mut made = Vec::new();
-    for items in [1_000_000, 1000] {
-        let place = bench.new_place();
-        let program = million::make(&place, bench.some(items), &body())?;
-        program.add("live", &receiver.base_url(), CONNECTIONS)?;
-        starts(bench, &call(&program, &["tick"]), 1)?;
-        made.push((place, program));
-    }
-    let [(place, large), (small_place, small)] = made.as_slice() else {
-        anyhow::bail!("there are not two spools");
-    };
-    let (id, other) = (a_held_id(place)?, a_held_id(small_place)?);
-    let list = ["list", "--state", "held", "--limit", "20"];
-    let (few, ten) = (bench.some(STARTS) / 5, bench.some(10));
-    let bare_write = bench.write_call(&bench.sample()?)?;
-    bench.settle()?;
-    let mut figures: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    let mut add = |name: &'static str, ours: f64, bare: f64| {
-        let (all, bares) = figures.entry(name).or_default();
-        all.push(ours);
-        bares.push(bare);
-    };
-    bench.pairs(|_| {
-        let of = |command: &Command| Ok::<f64, anyhow::Error>(starts(bench, command, few)?.0);
-        let ours = of(&call(large, &["tick"]))?;
-        add("million-empty", ours, of(&child::command("true"))?);
-        add("million-empty-growth", ours, of(&call(small, &["tick"]))?);
-        let ours = starts(bench, &call(large, &["status"]), 1)?.0;
-        let begun = Instant::now();
-        for state in ["pending", "unknown", "held", "confirmed", "failed"] {
-            files(&place.join(state))?;
-        }
-        add("million-status", ours, begun.elapsed().as_secs_f64() * 1e3);
-        add(
-            "million-list-growth",
-            of(&call(large, &list))?,
-            of(&call(small, &list))?,
-        );
-        let (ours, bare) = (call(large, &["show", &id]), call(small, &["show", &other]));
-        add("million-show-growth", of(&ours)?, of(&bare)?);
-        let ours = of(&enqueue_call(bench, large, "d0")?)?;
-        add("million-enqueue", ours, of(&bare_write)?);
-        add(
-            "million-enqueue-growth",
-            ours,
-            of(&enqueue_call(bench, small, "d0")?)?,
-        );
-        let mut spent = Vec::new();
-        for program in [large, small] {
-            // What was enqueued above, to where nobody listens, is tried and filed first.
-            call(program, &["--quiet", "tick"]).output()?;
-            bench.fill(program, "live", ten)?;
-            spent.push(tick(bench, program, ten, Syncs::Plain)?.ms);
-        }
-        add("million-ten", spent[0], spent[1]);
-        Ok(())
-    })?;
-    receiver.end()?.once(2 * ten * bench.arguments.pairs)?;
-    let equal = at_most(1.2, 1.2);
-    let mut lines = Vec::new();
-    for (name, what, unit, budget) in [
-        (
-            "million-empty",
-            "a tick with 1,000,000 waiting, 1,000,000 confirmed, 100,000 held, 100,000 parked, against `/bin/true`",
-            "ms",
-            at_most(3.0, 2.0),
-        ),
-        (
-            "million-empty-growth",
-            "the same against 1,000 of each",
-            "ms",
-            equal,
-        ),
-        (
-            "million-status",
-            "`status` there against one `getdents` pass",
-            "ms",
-            (Side::AtMost, Some(1.5), None),
-        ),
-        (
-            "million-list-growth",
-            "`list --state held --limit 20` there against 1,000 of each",
-            "ms",
-            (Side::AtMost, None, None),
-        ),
-        (
-            "million-show-growth",
-            "`show` there against 1,000 of each",
-            "ms",
-            (Side::AtMost, None, None),
-        ),
-        (
-            "million-enqueue",
-            "`enqueue` there against the program in C",
-            "ms",
-            at_most(1.3, 1.1),
-        ),
-        (
-            "million-enqueue-growth",
-            "the same against 1,000 of each",
-            "ms",
-            equal,
-        ),
-        (
-            "million-ten",
-            "a tick there with 10 due against 1,000 of each",
-            "ms",
-            equal,
-        ),
-    ] {
-        let (ours, bare) = figures.remove(name).context("a row was not measured")?;
-        lines.push(line(name, what, unit, (&ours, &bare), budget));
-    }
-    let listed = opens(bench, large, &list)?;
-    let shown = opens(bench, large, &["show", &id])?;
-    let count = |most| (Side::AtMost, Some(most), None);
-    lines.push(line(
-        "million-list",
-        "items opened by `list --state held --limit 20`",
-        "",
-        (&[listed], &[]),
-        count(20.0),
-    ));
-    lines.push(line(
-        "million-show",
-        "items opened by `show`",
-        "",
-        (&[shown], &[]),
-        count(1.0),
-    ));
-    lines.retain(|line| wanted.contains(&line.name.as_str()));
-    Ok(lines)
 }
