@@ -237,7 +237,25 @@ fn list_json_has_exactly_the_fields_of_the_contract() {
 fn list_has_the_newest_last_and_limit_takes_the_newest() {
     let bench = Bench::with(&[("one", NOWHERE, ""), ("two", NOWHERE, "")]);
     let names = ["two", "one", "two", "one"];
-    let ids = names.map(|name| bench.enqueue(name, &["--data", "x"]));
+    // Of the second and the third nothing but the items tells when they were accepted.
+    let own = [
+        "",
+        "f0000000-0000-4000-8000-000000000001",
+        "00000000-0000-4000-8000-000000000002",
+        "",
+    ];
+    let options = own.map(|id| {
+        if id.is_empty() {
+            vec![]
+        } else {
+            vec!["--request-id", id]
+        }
+    });
+    let mut options = options.into_iter();
+    let ids = names.map(|name| {
+        let options = options.next().unwrap();
+        bench.enqueue(name, &[&["--data", "x"][..], &options].concat())
+    });
     assert_eq!(bench.list_ids(&[]), ids);
     assert_eq!(bench.list_ids(&["--limit", "2"]), ids[2..]);
     assert_eq!(bench.list_ids(&["--limit", "0"]), ids[4..]);

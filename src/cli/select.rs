@@ -1,5 +1,6 @@
 //! Which items a command is about: ids, ids on standard input, or filters.
 
+use std::collections::BTreeMap;
 use std::io::BufRead as _;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use crate::model::ids::RequestId;
 use crate::model::item::{Damage, Item};
 use crate::model::reason::Reason;
 use crate::model::state::State;
-use crate::model::time::UnixMs;
+use crate::model::time::{UnixMs, id_time};
 use crate::model::tombstone::Tombstone;
 use crate::store::file::{Aside, FileStore};
 use crate::store::{Found, Scope, Store, StoreError};
@@ -75,8 +76,13 @@ impl Filters {
 
     /// Whether nothing but the destination is asked for.
     pub(super) fn only_destination(&self) -> bool {
+        self.only_names() && self.state.is_empty() && self.limit.is_none()
+    }
+
+    /// Whether nothing is asked for but what the names of files say.
+    fn only_names(&self) -> bool {
         let Self {
-            state,
+            state: _,
             destination: _,
             principal,
             thread,
@@ -85,17 +91,15 @@ impl Filters {
             key,
             since,
             until,
-            limit,
+            limit: _,
         } = self;
-        state.is_empty()
-            && principal.is_none()
+        principal.is_none()
             && thread.is_none()
             && label.is_empty()
             && reason.is_none()
             && key.is_none()
             && since.is_none()
             && until.is_none()
-            && limit.is_none()
     }
 
     /// The items that fit, oldest first.
@@ -121,7 +125,7 @@ impl Filters {
         };
         let root = PathBuf::from(context.whole_root());
         let mut rows = Vec::new();
-        store.scan(&scope, &mut |found| {
+        let mut take = |found: &Found| {
             let item = match store.read(found)? {
                 Some(Ok(item)) => item,
                 Some(Err(damage)) => {
@@ -151,7 +155,11 @@ impl Filters {
                 rows.push((found.clone(), item, row));
             }
             Ok(())
-        })?;
+        };
+        match self.limit.filter(|_| self.only_names()) {
+            Some(limit) => newest(store, &scope, limit)?.iter().try_for_each(take)?,
+            None => store.scan(&scope, &mut take)?,
+        }
         rows.sort_by_key(|(_, _, row)| (row.enqueued_at, row.request_id));
         if let Some(limit) = self.limit {
             rows.drain(..rows.len().saturating_sub(limit));
@@ -181,6 +189,28 @@ impl Filters {
             })
             .collect()
     }
+}
+
+/// The newest items, in any order. An id that tells when it was minted tells when its item was accepted;
+/// an item of another id is read for that.
+fn newest(store: &FileStore, scope: &Scope, limit: usize) -> Result<Vec<Found>, StoreError> {
+    let mut kept = BTreeMap::new();
+    store.scan(scope, &mut |found| {
+        let at = match id_time(found.id) {
+            Some(at) => at,
+            None => match store.read(found)? {
+                Some(Ok(item)) => item.envelope.enqueued_at,
+                // It is told of, or looked for again, with those that are kept.
+                Some(Err(_)) | None => UnixMs(u64::MAX),
+            },
+        };
+        kept.insert((at, found.id), found.clone());
+        if kept.len() > limit {
+            kept.pop_first();
+        }
+        Ok(())
+    })?;
+    Ok(kept.into_values().collect())
 }
 
 /// What comes of an item that cannot be read.
