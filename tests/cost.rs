@@ -106,6 +106,28 @@ fn a_tick_with_nothing_to_do_costs_the_same_whatever_lies_there() {
     assert_eq!(looks[0], looks[1]);
 }
 
+/// By evening the day's log of ticks is long.
+#[test]
+fn what_earlier_ticks_wrote_is_not_read() {
+    if !can_trace() {
+        return;
+    }
+    let bench = Bench::with(&[("shop", NOWHERE, "")]);
+    bench.run(&["tick"]).ok();
+    let log = bench.spool().join(bench.files("log/ticks-").remove(0));
+    let line = fs::read_to_string(&log).unwrap();
+    fs::write(&log, line.repeat(5000)).unwrap();
+    for arguments in [&["tick"][..], &["status"], &["enqueue", "shop"]] {
+        let reads = trace(&bench, "read,pread64", arguments);
+        let bytes = reads.iter().map(|line| {
+            let (_, got) = line.rsplit_once("= ").unwrap();
+            got.parse::<usize>().unwrap()
+        });
+        let bytes: usize = bytes.sum();
+        assert!(bytes < 32 * 1024, "{arguments:?}: {bytes}");
+    }
+}
+
 #[test]
 fn a_tick_reads_what_is_due() {
     if !can_trace() {

@@ -330,6 +330,22 @@ fn a_key_that_vanishes_while_it_is_taken_is_made_again() {
     assert!(spool.disk.stat(&path(&key)).is_ok());
 }
 
+/// The log is read from its end; what stands there need not be a line, nor be short.
+#[test]
+fn the_last_tick_is_found_before_whatever_ends_its_log() {
+    let lines = "{\"attempts\":1}\n".repeat(1000) + "{\"attempts\":7}\n";
+    let nothing = "x".repeat(100_000);
+    let ends = [0, 1, 5000, 100_000].map(|length| (lines.clone() + &"\0".repeat(length), true));
+    for (log, has_last) in ends.into_iter().chain([(nothing, false)]) {
+        let spool = Spool::new();
+        let ticks = path("log/ticks-20350101.jsonl");
+        spool.disk.create(&ticks, log.as_bytes(), None).unwrap();
+        let last = spool.store().last_tick().unwrap();
+        let attempts = last.map(|last| last["attempts"].as_u64());
+        assert_eq!(attempts, has_last.then_some(Some(7)));
+    }
+}
+
 /// Directories are listed in any order.
 #[test]
 fn the_last_tick_is_that_of_the_latest_day() {

@@ -2,11 +2,12 @@
 //! reading them line by line.
 
 use std::io;
+use std::path::Path;
 
 use super::super::StoreError;
 use super::super::disk::Kind;
-use super::FileStore;
 use super::journal::io_error;
+use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::time::UnixMs;
 
 /// Items that were accepted: the ledgers.
@@ -20,6 +21,9 @@ pub(super) const TICKS: &str = "ticks";
 
 /// So much of a log is read at once, in bytes.
 pub(super) const PART_BYTES: u64 = 256 * 1024;
+
+/// So much of the end of a log is read first, in bytes: a few lines of ticks.
+const TAIL_BYTES: u64 = 4 * 1024;
 
 /// A line longer than this is none of ours, in bytes.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -80,6 +84,35 @@ pub(super) fn newest_ticks(store: &FileStore) -> Result<Option<String>, StoreErr
         }
     })?;
     Ok(newest)
+}
+
+/// The last line of the newest log of ticks that is one. The log is read from its end: a tick, and each
+/// `enqueue`, asks for this, and by evening the day's log is long.
+pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
+    let Some(name) = newest_ticks(store)? else {
+        return Ok(None);
+    };
+    let path = store.path(&format!("log/{name}"));
+    let mut wanted = TAIL_BYTES;
+    loop {
+        let (from, tail) = match read_tail(store, &path, wanted) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|source| io_error("read", &path, source))?,
+        };
+        // A line whose beginning is missing is none.
+        let mut lines = tail.rsplit(|b| *b == b'\n');
+        let last = lines.find_map(|line| serde_json::from_slice(line).ok());
+        if last.is_some() || from == 0 || wanted >= ITEM_BYTES_MAX {
+            return Ok(last);
+        }
+        wanted = wanted.saturating_mul(16);
+    }
+}
+
+/// At most so many bytes of the end of a file, and where they begin.
+fn read_tail(store: &FileStore, path: &Path, bytes_max: u64) -> io::Result<(u64, Vec<u8>)> {
+    let from = store.disk.stat(path)?.bytes.saturating_sub(bytes_max);
+    Ok((from, store.disk.read_part(path, from, bytes_max)?))
 }
 
 /// Where the line of a tick goes that ends now, relative to the spool: the log of the day.

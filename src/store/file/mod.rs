@@ -725,7 +725,7 @@ impl Store for FileStore {
     }
 
     fn last_tick(&self) -> Result<Option<serde_json::Value>, StoreError> {
-        reader::last_tick(self)
+        logs::last_tick(self)
     }
 
     fn tombstones(&self, beginning: &str, most: usize) -> Result<Vec<Tombstone>, StoreError> {

@@ -9,7 +9,7 @@ use super::super::{Counts, Found, Scope, StoreError};
 use super::journal::{self, Overlay, io_error};
 use super::layout::{self, Place, Slot, slot_dir};
 use super::replay::{first_lines, is_absence};
-use super::{FileStore, ITEM_BYTES_MAX, logs};
+use super::{FileStore, ITEM_BYTES_MAX};
 use crate::model::ids::{DestName, RequestId};
 use crate::model::item::{Damage, Item};
 use crate::model::state::State;
@@ -482,19 +482,5 @@ fn tally(counts: &mut Counts, destination: &str, state: State, parked: bool, id:
             (Some(oldest), Some(at)) => Some(oldest.min(at)),
             (oldest, at) => oldest.or(at),
         };
-    }
-}
-
-pub(super) fn last_tick(store: &FileStore) -> Result<Option<serde_json::Value>, StoreError> {
-    let Some(name) = logs::newest_ticks(store)? else {
-        return Ok(None);
-    };
-    let path = store.path(&format!("log/{name}"));
-    match store.disk.read(&path, ITEM_BYTES_MAX) {
-        Ok(bytes) => Ok(bytes
-            .rsplit(|b| *b == b'\n')
-            .find_map(|line| serde_json::from_slice(line).ok())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(io_error("read", &path, source)),
     }
 }
