@@ -376,6 +376,21 @@ fn connect_failures_suspend_for_half_a_minute_doubling_to_a_quarter_of_an_hour()
 }
 
 #[test]
+fn a_secret_that_cannot_be_read_suspends_for_half_a_minute_doubling_to_a_quarter_of_an_hour() {
+    let world = World::new("auth = { bearer = { file = \"secret\" } }");
+    world.post();
+    world.tick(&[]);
+    for wait_s in [30, 60, 120, 240, 480, 900, 900] {
+        let until = world.until().unwrap();
+        assert_eq!(until, world.clock.now().plus(wait_s * SECOND_MS));
+        assert_eq!(world.tick_at(until, &[]).attempts, 0, "still not");
+    }
+    fs::write(world.dir.path().join("secret"), "s").unwrap();
+    assert_eq!(world.tick(&[]).confirmed, 1);
+    assert_eq!(world.until(), None);
+}
+
+#[test]
 fn refused_secrets_suspend_for_a_quarter_of_an_hour_doubling_to_one() {
     let world = World::new("concurrency = 1");
     for _ in 0..10 {
@@ -623,6 +638,31 @@ fn a_clock_that_cannot_be_trusted_ends_nothing_and_repeats_nothing() {
         assert!(suspect.is_some(), "set back, or leapt ahead again");
         assert_eq!(world.tick(&[]).clock_suspect, None);
     }
+}
+
+/// Of a destination that is held nothing else is looked at.
+#[test]
+fn a_clock_that_cannot_be_trusted_ends_nothing_of_what_is_suspended_either() {
+    let world = World::new(KEYED);
+    let short = world.accept(|e| e.not_after = Some(START.plus(HOUR_MS)));
+    let hold = DestinationHold {
+        at: START,
+        by: "someone(1)".to_owned(),
+        note: None,
+    };
+    let dest = "dest".parse().unwrap();
+    world
+        .store
+        .set_destination_hold(&dest, Some(&hold))
+        .unwrap();
+    world.tick(&[]);
+    world.clock.set(START.plus(3 * HOUR_MS));
+    let report = world.tick(&[]);
+    assert!(report.clock_suspect.is_some(), "{report:?}");
+    assert_eq!(world.stands(short).0, "pending");
+    // The next tick finds its clock where the last one left it.
+    world.tick(&[]);
+    assert_eq!(world.word(short), "failed expired");
 }
 
 #[test]
@@ -991,6 +1031,27 @@ fn what_does_not_end_in_the_grace_stays_unknown_and_is_repeated_or_parked() {
 }
 
 #[test]
+fn a_tick_that_is_asked_to_stop_takes_nothing_in() {
+    let world = World::new("");
+    let drops = world.dir.path().join("spool/incoming/dest");
+    fs::create_dir_all(&drops).unwrap();
+    fs::write(drops.join("x.json"), r#"{"request":{}}"#).unwrap();
+    let report = Engine {
+        config: &world.config,
+        store: &world.store,
+        clock: &world.clock,
+        jitter: &mut || 0,
+        stop: &|| true,
+        watch: &mut |_| {},
+    }
+    .tick(&mut world.wire(), &Options::default())
+    .unwrap();
+    assert_eq!(report.stopped_by, StoppedBy::Signal);
+    assert!(drops.join("x.json").exists());
+    assert_eq!(world.tick(&[]).confirmed, 1);
+}
+
+#[test]
 fn a_limit_is_a_limit() {
     for lines in ["", KEYED] {
         let world = World::new(lines);
@@ -1075,6 +1136,35 @@ fn what_was_answered_is_synced_in_a_tenth_of_a_second_and_not_one_by_one() {
         assert!(next.since(*at) < 100 + TAKES_MS, "{written:?} {synced:?}");
     }
     assert!(synced.len() < written.len() / 2, "{written:?} {synced:?}");
+}
+
+/// A disk that has no room, once, for what a destination has shown.
+#[derive(Clone)]
+struct FullOnce(Rc<Cell<bool>>);
+
+impl Gate for FullOnce {
+    fn write(&self, _: &str, path: &Path) -> std::io::Result<()> {
+        if path.ends_with("destinations/dest.json") && !self.0.replace(true) {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_tick_that_runs_out_of_room_at_its_end_says_so() {
+    let mut world = World::new("");
+    world.post();
+    world.tick(&[]);
+    let full = FullOnce(Rc::default());
+    world.store = store_on(Gated(full.clone()), &world.dir.path().join("spool"));
+    world.post();
+    let report = world.tick(&[]);
+    assert!(full.0.get() && report.no_room.is_some(), "{report:?}");
+    assert_eq!(
+        (report.confirmed, report.stopped_by),
+        (1, StoppedBy::NoRoom)
+    );
 }
 
 /// Suspends the destination by refused connections until `end`.
@@ -1303,6 +1393,14 @@ fn a_tick_waits_for_what_only_a_rate_keeps_back() {
     );
 }
 
+#[test]
+fn a_tick_waits_for_no_rate_once_nothing_is_due() {
+    let world = World::new("rate = \"1/m\"");
+    world.post();
+    assert_eq!(world.tick(&[]).confirmed, 1);
+    assert_eq!(world.clock.now(), START);
+}
+
 /// It has nothing under way meanwhile, and who never answers would take every place.
 #[test]
 fn a_place_is_kept_for_what_a_rate_keeps_back() {
@@ -1386,6 +1484,21 @@ fn a_plan_calls_what_may_have_arrived_a_repeat() {
             .action
     };
     assert_eq!([action(id), action(fresh)], ["resend", "send"]);
+}
+
+#[test]
+fn a_plan_releases_what_is_held_until_now_and_not_before() {
+    let world = World::new("retry = { max_wait = \"1d\" }");
+    let id = world.post();
+    world.tick(&[wait(408, 2 * 86_400)]);
+    let (state, _, due) = world.stands(id);
+    assert_eq!(state, "held");
+    let actions = |at| {
+        let steps = plan(&world.config, &world.store, None, None, at).unwrap();
+        steps.iter().map(|step| step.action).collect::<Vec<_>>()
+    };
+    assert_eq!(actions(due.unwrap().minus(1)), [""; 0]);
+    assert_eq!(actions(due.unwrap()), ["release"]);
 }
 
 /// The most that were claimed at once in a tick, begun or not.
