@@ -24,7 +24,9 @@ use tickpost::model::time::{DAY_MS, UnixMs};
 use tickpost::model::tombstone::Retention;
 use tickpost::store::disk::{Disk as _, Lock};
 use tickpost::store::file::FileStore;
-use tickpost::store::{Answer, Decision, DestinationHold, Limits, Offer, Scope, Store};
+use tickpost::store::{
+    Answer, Decision, DestinationHold, Dropped, Intake, Limits, Offer, Scope, Store,
+};
 
 #[derive(Default)]
 struct Script {
@@ -207,6 +209,30 @@ fn a_key_that_somebody_is_just_using_is_waited_for() {
         .unwrap();
     assert_eq!(answers, [Answer::New(id(1))]);
     assert!(spool.script.held.borrow().is_none(), "it was asked for");
+}
+
+/// A tick waits for nobody: the next one looks again.
+#[test]
+fn a_drop_under_a_key_that_somebody_is_just_using_stays() {
+    let spool = Spool::new();
+    let key = path(&format!("keys/a/{}", sha256_hex(b"k")));
+    spool.disk.create(&key, b"", None).unwrap();
+    *spool.script.held.borrow_mut() = spool.disk.lock(&key).unwrap();
+    spool.disk.make_dir(&path("incoming/a")).unwrap();
+    let dropped = path("incoming/a/x.json");
+    spool.disk.create(&dropped, b"{}", None).unwrap();
+    let take_in = || {
+        let store = spool.store();
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let mut decide = |_: &Dropped<'_>| Intake::Accept(Box::new(keyed(1)));
+        session
+            .take_in(&dest("a"), 1000, &Limits::NONE, &mut decide)
+            .unwrap()
+            .accepted
+    };
+    assert_eq!(take_in(), 0);
+    assert!(spool.script.held.borrow().is_none(), "it was asked for");
+    assert_eq!(take_in(), 1);
 }
 
 /// The reserve is made while there is much room, and kept with less.
@@ -584,6 +610,65 @@ fn an_item_whose_place_cannot_be_synced_is_not_said_to_be_known() {
     assert!(accept(2).is_err());
     *spool.script.fails.borrow_mut() = None;
     assert_eq!(accept(3).unwrap(), Answer::Known(id(1)));
+}
+
+/// By a session that has died since.
+#[test]
+fn what_repeats_an_item_that_was_just_set_aside_is_told_so() {
+    let spool = Spool::new();
+    let store = spool.store();
+    let accept = |n| {
+        let mut answers = Vec::new();
+        store
+            .accept_all(vec![keyed(n)], &Limits::NONE, &mut answers)
+            .unwrap();
+        answers.remove(0)
+    };
+    assert_eq!(accept(1), Answer::New(id(1)));
+    let place = path(&format!("pending/a/{}.jsonl", id(1)));
+    spool.disk.unlink(&place).unwrap();
+    spool.disk.create(&place, b"garbage", None).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert!(session.claim(&want(9), NOW, &mut claim).unwrap().is_empty());
+    session.sync().unwrap();
+    drop(session);
+    assert!(spool.disk.stat(&place).is_err());
+    assert_eq!(accept(2), Answer::Aside(id(1)));
+}
+
+/// What was sent stays settled.
+#[test]
+fn an_item_that_replay_cannot_look_at_keeps_its_event() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(9), NOW, &mut claim).unwrap();
+    let event = attempt(1, NOW, State::Confirmed, None);
+    session.settle(&claims[0], event, Vec::new()).unwrap();
+    drop(session);
+    spool.fails("stat", &format!("unknown/a/{}.1.jsonl", id(1)));
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    *spool.script.fails.borrow_mut() = None;
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    let found = store.find(id(1)).unwrap().unwrap();
+    assert_eq!(found.state, State::Confirmed);
+    assert_eq!(
+        store.read(&found).unwrap().unwrap().unwrap().events.len(),
+        2
+    );
+}
+
+/// It would say its piece once more.
+#[test]
+fn a_journal_that_cannot_be_removed_is_told() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    session.claim(&want(9), NOW, &mut claim).unwrap();
+    spool.fails("unlink", "journal/00000001.jsonl");
+    assert!(session.close(NOW, None).is_err());
 }
 
 #[test]

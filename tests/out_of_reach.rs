@@ -457,10 +457,31 @@ fn a_destination_whose_fresh_items_cannot_be_synced_is_sent_nothing_and_the_othe
         world.only(&["sync_dir"]);
         let (report, sent) = world.tick();
         assert_eq!(to_whom(&sent), ["b"], "{errno}");
-        warned(&report, "pending/a");
+        warned(&report, "pending/a: cannot sync it");
         world.find_again();
         assert_eq!(to_whom(&world.tick().1), ["a"], "{errno}");
     }
+}
+
+/// A full table of open files is no matter of one directory's list, and still costs that one alone;
+/// after a sync that failed for want of room nobody can tell what lasts.
+#[test]
+fn an_error_of_the_disk_costs_one_directory_a_list_and_the_tick_a_sync() {
+    let world = World::new();
+    world.post("a", 1);
+    world.post("b", 2);
+    world.lose("pending/a", Errno::NFILE, false);
+    world.only(&["list"]);
+    let (report, sent) = world.tick();
+    assert_eq!(to_whom(&sent), ["b"]);
+    warned(&report, "pending/a: cannot read it");
+    world.lose("pending/a", Errno::NOSPC, false);
+    world.only(&["sync_dir"]);
+    let (report, sent) = world.try_tick(|| {});
+    assert!(report.is_err());
+    assert_eq!(sent, []);
+    world.find_again();
+    assert_eq!(to_whom(&world.tick().1), ["a"]);
 }
 
 #[test]
@@ -776,6 +797,19 @@ fn a_memory_that_cannot_be_written_keeps_one_destination_back_when_its_way_chang
     assert_eq!(to_whom(&sent), ["a"]);
 }
 
+/// A bad sector is no mode that somebody has set: what else is lost, nobody can tell.
+#[test]
+fn a_memory_for_which_the_disk_fails_ends_the_tick_before_anything_is_sent() {
+    let world = World::new();
+    world.post("a", 1);
+    world.lose("destinations/a.json", Errno::IO, true);
+    let (report, sent) = world.try_tick(|| {});
+    assert!(report.is_err());
+    assert_eq!(sent, []);
+    world.find_again();
+    assert_eq!(to_whom(&world.tick().1), ["a"]);
+}
+
 /// Nothing is claimed of it that could be taken for sent.
 #[test]
 fn an_item_whose_file_cannot_be_moved_costs_one_item() {
@@ -897,6 +931,24 @@ fn a_claim_that_cannot_be_replayed_stays_claimed() {
     // The key makes a repeat harmless.
     assert_eq!(to_whom(&sent), ["a"]);
     assert_eq!(world.state(1), State::Confirmed);
+}
+
+/// An owner that died after it had found that nothing can be done: nothing is to be done.
+#[test]
+fn a_claim_that_was_given_up_leaves_nothing() {
+    let world = World::new();
+    world.post("a", 1);
+    world.lose(&format!("pending/a/{}.jsonl", id(1)), Errno::PERM, true);
+    let store = world.store();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(1), NOW, &mut |_| Decision::Claim);
+    assert_eq!(claims.unwrap().len(), 0);
+    session.sync().unwrap();
+    drop(session);
+    assert_eq!(world.names("journal").len(), 1);
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    assert_eq!(world.names("journal"), [""; 0]);
+    assert_eq!(world.state(1), State::Pending);
 }
 
 /// What is past its retention and cannot be removed costs no other its turn.
