@@ -21,12 +21,12 @@ use tickpost::model::notice::Notice;
 use tickpost::model::state::State;
 use tickpost::model::time::{DAY_MS, UnixMs};
 use tickpost::store::disk::{Disk, RealDisk};
-use tickpost::store::file::FileStore;
 use tickpost::store::file::journal::{self, Record};
 use tickpost::store::file::layout::{Place, Slot};
+use tickpost::store::file::{FileStore, check_owner_of};
 use tickpost::store::{
-    Claimed, Decision, Dropped, Intake, Interrupted, Limits, Memory, Offer, Owner, Scope, Session,
-    Store, StoreError,
+    Answer, Claimed, Decision, Dropped, Full, Intake, Interrupted, Limits, Memory, Offer, Owner,
+    Refusal, Room, Scope, Session, Store, StoreError,
 };
 
 mod common;
@@ -438,6 +438,10 @@ fn another_users_spool_is_not_written() {
         store.lock(&owner(NOW)).map(|_| ()),
         Err(StoreError::NotOwner { .. })
     ));
+    assert!(matches!(
+        check_owner_of(&spool.root),
+        Err(StoreError::NotOwner { owner: 12_345, .. })
+    ));
 }
 
 // ---------------------------------------------------------------- replay
@@ -706,6 +710,32 @@ fn a_hole_before_an_event_is_filled_from_the_journal() {
         fs::write(spool.path("journal/00000001.jsonl"), journal).unwrap();
     }
     assert!(spool.names(&["corrupt"]).is_empty());
+}
+
+/// As when a journal comes back that was done with.
+#[test]
+fn what_was_appended_after_the_journals_events_stays() {
+    let spool = Spool::new();
+    let place = &recovered_and_confirmed(&spool);
+    let mut bytes = fs::read(spool.path(place)).unwrap();
+    let later = attempt(2, NOW, State::Confirmed, None);
+    bytes.extend(event_line(&later).unwrap());
+    fs::write(spool.path(place), &bytes).unwrap();
+    let store = spool.store();
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    assert_eq!(fs::read(spool.path(place)).unwrap(), bytes);
+}
+
+/// There is nothing to append to, and nothing to wait for.
+#[test]
+fn what_is_no_file_any_more_keeps_no_journal() {
+    let spool = Spool::new();
+    let place = spool.path(&recovered_and_confirmed(&spool));
+    fs::remove_file(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    let store = spool.store();
+    store.lock(&owner(NOW)).unwrap().close(NOW, None).unwrap();
+    assert_eq!(spool.names(&["journal"]), [""; 0]);
 }
 
 /// The journal knows of the events after it alone: they would stand in its place.
@@ -1528,6 +1558,78 @@ fn a_long_name_stays_within_its_bounds() {
             assert_eq!(spool.names(&["incoming"]), [taking]);
         }
     }
+}
+
+/// Whose it is, nobody can tell.
+#[test]
+fn an_id_of_a_file_that_cannot_be_read_and_that_nobody_reserved_is_taken() {
+    let spool = Spool::new();
+    spool.plant(&format!("pending/a/{}.jsonl", id(1)), b"garbage");
+    let taken = Refusal::IdTaken { id: id(1) };
+    assert_eq!(
+        offer_own_id(&spool.store(), 1, &Limits::NONE),
+        Answer::Refused(taken)
+    );
+}
+
+#[test]
+fn an_id_of_a_callers_own_is_reserved_in_one_go() {
+    let spool = Spool::new();
+    let disk = FaultDisk::default();
+    let trace = Rc::clone(&disk.trace);
+    let store = spool.store_on(Gated(disk));
+    assert_eq!(offer_own_id(&store, 1, &Limits::NONE), Answer::New(id(1)));
+    let calls = &trace.borrow().calls;
+    let named = |call: &&String| call.contains("keys/_ids/") && !call.starts_with("sync");
+    assert_eq!(calls.iter().filter(named).count(), 1, "{calls:?}");
+}
+
+#[test]
+fn as_many_wait_as_may() {
+    let spool = Spool::new();
+    let limits = Limits {
+        items_max: Some(3),
+        ..Limits::NONE
+    };
+    let store = spool.store();
+    for n in 1..=3 {
+        assert_eq!(offer_own_id(&store, n, &limits), Answer::New(id(n)));
+    }
+    let full = Answer::Full(Full::Items(3));
+    assert_eq!(offer_own_id(&store, 4, &limits), full);
+}
+
+#[test]
+fn what_is_just_enough_room_is_enough() {
+    let limits = Limits {
+        items_max: None,
+        free_bytes_min: 10,
+        free_files_min: 5,
+    };
+    for (free_bytes, free_files, full) in [
+        (10, 5, None),
+        (9, 5, Some(Full::Bytes(9))),
+        (10, 4, Some(Full::Files(4))),
+    ] {
+        let room = Room {
+            free_bytes,
+            free_files,
+            items: 0,
+        };
+        assert_eq!(limits.fit(&room).1, full);
+    }
+}
+
+fn offer_own_id(store: &FileStore, n: u64, limits: &Limits) -> Answer {
+    let offer = Offer {
+        envelope: envelope(n),
+        accepted: accepted(),
+        own_id: true,
+        body: None,
+    };
+    let mut answers = Vec::new();
+    store.accept_all(vec![offer], limits, &mut answers).unwrap();
+    answers.remove(0)
 }
 
 /// Two files of one id, which no operation makes: the one that the journal moves goes on.

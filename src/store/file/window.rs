@@ -305,3 +305,30 @@ fn hint(store: &FileStore, place: &Place) -> Result<Option<UnixMs>, StoreError> 
         Err(source) => Err(io_error("look at", &path, source)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    /// It may hold smaller ids, and what comes before the cursor is not looked at again.
+    #[test]
+    fn a_directory_of_the_last_minute_is_listed_though_the_window_is_full() {
+        let mut smallest = Smallest {
+            heap: BinaryHeap::new(),
+            after: None,
+            dropped: false,
+        };
+        let minute = UnixMs(MINUTE_MS);
+        for n in 1..=NAMES_MAX {
+            smallest.keep(Name {
+                minute,
+                id: RequestId(Uuid::from_u128(n as u128)),
+                state: State::Pending,
+                slot: Slot::Root,
+            });
+        }
+        assert!(!smallest.is_full_before(minute));
+        assert!(smallest.is_full_before(minute.plus(MINUTE_MS)));
+    }
+}
