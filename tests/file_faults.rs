@@ -257,6 +257,46 @@ fn no_reserve_is_made_of_the_last_inodes() {
     }
 }
 
+/// 8 KiB for each and for one more, while more than 64 KiB stay free.
+#[test]
+fn as_many_are_claimed_as_there_is_room_to_settle() {
+    let spool = Spool::new();
+    let store = spool.store();
+    for n in 1..=60 {
+        store.accept(envelope(n), accepted()).unwrap();
+    }
+    assert!(!spool.is_tight());
+    spool.disk.bound(164 * 1024, 1000);
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    for claimed in [7, 3] {
+        let claims = session.claim(&want(60), NOW, &mut claim).unwrap();
+        assert_eq!(claims.len(), claimed);
+        assert!(session.tight().is_none());
+    }
+    while session.tight().is_none() {
+        assert!(session.claim(&want(60), NOW, &mut claim).unwrap().len() < 3);
+    }
+    assert!(spool.disk.stat(&path("reserve/32")).is_err());
+}
+
+/// Nothing is claimed, and no reserve given up for it.
+#[test]
+fn space_that_cannot_be_set_aside_for_another_reason_ends_the_session() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    spool.fails("log reserve", "journal/00000001.jsonl");
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert!(session.claim(&want(9), NOW, &mut claim).is_err());
+    assert!(spool.disk.stat(&path("reserve/32")).is_ok());
+    assert!(
+        spool
+            .disk
+            .stat(&path(&format!("pending/a/{}.jsonl", id(1))))
+            .is_ok()
+    );
+}
+
 /// A reserve is for the day when there is no room, and what keeps it from being made is not that.
 #[test]
 fn a_reserve_that_cannot_be_made_for_another_reason_stops_nobody() {
