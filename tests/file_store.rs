@@ -859,6 +859,7 @@ fn a_full_journal_keeps_the_claims() {
     event.note = Some("x".repeat(usize::try_from(journal::SEGMENT_BYTES).unwrap()));
     session.settle(&first[0], event, notices).unwrap();
     let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+    assert_eq!(session.tight(), None);
     let claimed = format!("unknown/a/{}.1.jsonl", id(2));
     assert!(spool.path(&claimed).exists());
     // Durable means: named by a record in the journal, or renamed before a sync of everything.
