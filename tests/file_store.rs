@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tempfile::TempDir;
-use tickpost::model::envelope::Envelope;
+use tickpost::model::envelope::{Body, Envelope, sha256_hex};
 use tickpost::model::event::{Event, EventKind};
 use tickpost::model::ids::RequestId;
 use tickpost::model::item::{Damage, Item, event_line};
@@ -1583,6 +1583,37 @@ fn an_id_of_a_callers_own_is_reserved_in_one_go() {
     let calls = &trace.borrow().calls;
     let named = |call: &&String| call.contains("keys/_ids/") && !call.starts_with("sync");
     assert_eq!(calls.iter().filter(named).count(), 1, "{calls:?}");
+}
+
+/// A group is bounded in bytes too.
+#[test]
+fn large_items_are_claimed_a_few_at_once() {
+    let spool = Spool::new();
+    let store = spool.store();
+    for n in 1..=6 {
+        let text = "x".repeat(1_200_000);
+        let mut large = envelope(n);
+        large.request.body_sha256 = sha256_hex(text.as_bytes());
+        large.request.body = Some(Body::Text(text));
+        store.accept(large, accepted()).unwrap();
+    }
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    for wanted in [4, 2, 0] {
+        let claims = session.claim(&want(9), NOW, &mut claim_all).unwrap();
+        assert_eq!(claims.len(), wanted);
+    }
+}
+
+/// What expires of a suspended destination is looked at so.
+#[test]
+fn nothing_is_claimed_where_nothing_is_wanted() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    let claims = session.claim(&want(0), NOW, &mut claim_all).unwrap();
+    assert!(claims.is_empty());
+    assert_eq!(store.find(id(1)).unwrap().unwrap().state, State::Pending);
 }
 
 #[test]
