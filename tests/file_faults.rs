@@ -279,6 +279,20 @@ fn as_many_are_claimed_as_there_is_room_to_settle() {
     assert!(spool.disk.stat(&path("reserve/32")).is_err());
 }
 
+/// Somebody else has filled the disk since the session began.
+#[test]
+fn nothing_is_claimed_where_nothing_could_be_settled() {
+    let spool = Spool::new();
+    let store = spool.store();
+    store.accept(envelope(1), accepted()).unwrap();
+    let mut session = store.lock(&owner(NOW)).unwrap();
+    assert!(session.tight().is_none());
+    spool.disk.bound(1, 1000);
+    assert!(session.claim(&want(9), NOW, &mut claim).unwrap().is_empty());
+    assert!(session.tight().is_some());
+    assert!(spool.disk.stat(&path("reserve/32")).is_err());
+}
+
 /// Nothing is claimed, and no reserve given up for it.
 #[test]
 fn space_that_cannot_be_set_aside_for_another_reason_ends_the_session() {
