@@ -244,8 +244,8 @@ impl FileSession<'_> {
             return;
         };
         let is_directory = match to.slot {
-            Slot::Minute(_) | Slot::Day(_) | Slot::Parked => true,
-            Slot::Root | Slot::Claimed(_) => false,
+            Slot::Root | Slot::Minute(_) | Slot::Day(_) | Slot::Parked => true,
+            Slot::Claimed(_) => false,
         };
         let known = self
             .slots
@@ -258,22 +258,28 @@ impl FileSession<'_> {
     }
 
     /// The directories of a state and destination, listed once a session, and those that it has
-    /// moved something to since. No link is among them.
+    /// moved something to since. No link is among them; nor is the uppermost while no item lies in it
+    /// itself, so that a new item is not looked for where nothing is.
     fn slots_of(&mut self, state: State, destination: &str) -> Result<Vec<Slot>, StoreError> {
         let dir = slot_dir(state, destination, Slot::Root);
         if let Some(slots) = self.slots.get(&dir) {
             return Ok(slots.clone());
         }
-        let mut slots = vec![Slot::Root];
+        let mut slots = Vec::new();
         let mut claimed = Vec::new();
+        let mut is_filled = false;
         self.store.list(&dir, &mut |name, kind| {
             let name = name.to_str().unwrap_or_default();
             match (kind, layout::parse_name(name)) {
+                (_, Some((_, None))) => is_filled = true,
                 (Kind::Directory, _) => slots.extend(layout::parse_slot(name)),
                 (_, Some((id, Some(n)))) => claimed.push((id, n)),
                 _ => {}
             }
         })?;
+        if is_filled {
+            slots.push(Slot::Root);
+        }
         let in_hand: HashSet<RequestId> = self.in_hand.values().map(|h| h.claimed.id).collect();
         claimed.retain(|(id, _)| !in_hand.contains(id));
         for (id, n) in claimed {
