@@ -484,6 +484,22 @@ fn out_of_attempts_a_pending_item_fails_and_a_maybe_acted_one_is_parked() {
     assert_eq!(world.word(id), "unknown! exhausted");
 }
 
+/// As after days on which the machine was off, or the destination was held: the first answer is no last
+/// one. Age begins with it.
+#[test]
+fn what_has_waited_for_its_first_attempt_is_not_old() {
+    let world = World::new("retry = { base = \"30s\", age = \"3d\", attempts = 99 }");
+    let id = world.post();
+    world.clock.pass(5 * DAY_MS);
+    world.tick(&[refused()]);
+    assert!(world.word(id).starts_with("pending"));
+    world.tick_at(world.until().unwrap(), &[status(408)]);
+    assert!(world.word(id).starts_with("pending"));
+    world.clock.pass(3 * DAY_MS);
+    world.tick(&[status(408)]);
+    assert_eq!(world.word(id), "failed exhausted");
+}
+
 #[test]
 fn what_is_worthless_ends_and_is_not_sent() {
     let end = START.plus(HOUR_MS);

@@ -33,8 +33,11 @@ pub struct Standing {
     pub attempts: u32,
     /// The number of the last attempt, counted or not.
     pub last_n: u32,
-    /// Since when attempts and age are counted.
+    /// Since when attempts are counted.
     pub counting_since: UnixMs,
+    /// When the first of those that count ended; an item's age runs from there. What waits to be tried at
+    /// all does not age.
+    pub aging_since: Option<UnixMs>,
     /// The first claim that we know of; the receiver cannot have seen the key before.
     pub first_sent_at: Option<UnixMs>,
     /// The first claim since which the receiver may have acted, and nobody knows better.
@@ -228,6 +231,7 @@ impl Item {
             attempts: 0,
             last_n: 0,
             counting_since: start,
+            aging_since: None,
             first_sent_at: None,
             maybe_since: None,
             updated_at: start,
@@ -237,7 +241,10 @@ impl Item {
             match event.event {
                 EventKind::Attempt => {
                     sum.last_n = event.n.unwrap_or(sum.last_n.saturating_add(1));
-                    sum.attempts += u32::from(event.counts());
+                    if event.counts() {
+                        sum.attempts += 1;
+                        sum.aging_since = sum.aging_since.or(Some(event.at));
+                    }
                     // An interrupted attempt of unknown start began after the event before it.
                     let begun = event
                         .claimed_at
@@ -251,12 +258,14 @@ impl Item {
                 EventKind::Released | EventKind::Retried => {
                     sum.attempts = 0;
                     sum.counting_since = event.at;
+                    sum.aging_since = None;
                 }
                 EventKind::Resolved => {
                     sum.maybe_acted = false;
                     sum.maybe_since = None;
                     sum.attempts = 0;
                     sum.counting_since = event.at;
+                    sum.aging_since = None;
                 }
                 EventKind::Accepted
                 | EventKind::Held

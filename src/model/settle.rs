@@ -80,11 +80,11 @@ pub fn attempt(policy: &Policy, verdict: &Verdict, outcome: &Outcome, s: &Settli
         schedule::wait_ms(&policy.backoff, attempts.max(1), verdict.wait_ms, s.jitter)
     };
     let due = s.at.plus(wait_ms);
+    let is_old =
+        |since: UnixMs| s.at.since(since).saturating_sub(s.suspended_ms) >= policy.age_ms_max;
+    // By a clock that leapt nothing ends.
     let spent = attempts >= policy.attempts_max
-        || s.at
-            .since(s.before.counting_since)
-            .saturating_sub(s.suspended_ms)
-            >= policy.age_ms_max;
+        || (!s.clock_suspect && s.before.aging_since.is_some_and(is_old));
 
     if maybe_acted {
         event.state = State::Unknown;

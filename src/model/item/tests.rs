@@ -237,6 +237,7 @@ fn a_new_item_stands_as_it_was_accepted() {
         attempts: 0,
         last_n: 0,
         counting_since: at(0),
+        aging_since: None,
         first_sent_at: None,
         maybe_since: None,
         updated_at: at(0),
@@ -293,6 +294,7 @@ fn attempts_add_up() {
     );
     assert_eq!(three.receipt.as_deref(), Some("ch_1"));
     assert_eq!(three.counting_since, at(0));
+    assert_eq!(three.aging_since, two.aging_since, "from the first on");
 }
 
 #[test]
@@ -335,6 +337,8 @@ fn what_people_and_times_do_to_it() {
         assert_eq!(standing.attempts, u32::from(!anew), "{kind:?}");
         let since = if anew { at(90_000) } else { at(0) };
         assert_eq!(standing.counting_since, since, "{kind:?}");
+        let aging = (!anew).then_some(at(60_000));
+        assert_eq!(standing.aging_since, aging, "{kind:?}");
         assert_eq!(
             (standing.last_n, standing.updated_at),
             (1, at(90_000)),

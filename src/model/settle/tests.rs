@@ -46,6 +46,7 @@ fn pending() -> Standing {
         attempts: 1,
         last_n: 1,
         counting_since: ACCEPTED,
+        aging_since: Some(ACCEPTED),
         first_sent_at: Some(FIRST),
         maybe_since: None,
         updated_at: FIRST,
@@ -223,7 +224,7 @@ fn attempts_and_age_end() {
     let day = 24 * 60 * MINUTE;
     let young = |minutes| NOW.minus(minutes * MINUTE);
     let rows = [
-        // Attempts before, counting since, suspended, spent?, why.
+        // Attempts before, aging since, suspended, spent?, why.
         (8, young(60), 0, false, "the ninth of ten"),
         (9, young(60), 0, true, "the tenth"),
         (1, NOW.minus(2 * day - 1), 0, false, "not yet two days"),
@@ -237,11 +238,11 @@ fn attempts_and_age_end() {
         ),
         (1, NOW.minus(9 * day), 7 * day, true, "but the rest does"),
     ];
-    for (attempts, counting_since, suspended_ms, spent, why) in rows {
+    for (attempts, aging_since, suspended_ms, spent, why) in rows {
         let ends = |before: Standing, state| {
             let before = Standing {
                 attempts,
-                counting_since,
+                aging_since: Some(aging_since),
                 ..before
             };
             let mut s = settling(&before);
@@ -264,6 +265,27 @@ fn attempts_and_age_end() {
         };
         assert_eq!(ends(maybe(), Pending), want, "{why}");
         assert_eq!(ends(pending(), Unknown), want, "{why}");
+    }
+    // What waited for its first attempt that counts is not old, nor is anything by a clock that leapt.
+    let old = Standing {
+        counting_since: NOW.minus(9 * day),
+        aging_since: Some(NOW.minus(9 * day)),
+        ..pending()
+    };
+    let never = Standing {
+        attempts: 0,
+        aging_since: None,
+        ..old.clone()
+    };
+    for (before, clock_suspect, state) in [
+        (&old, false, Failed),
+        (&old, true, Pending),
+        (&never, false, Pending),
+    ] {
+        let mut s = settling(before);
+        s.clock_suspect = clock_suspect;
+        let event = attempt(&policy(), &verdict(Pending), &answered(503), &s);
+        assert_eq!(event.state, state);
     }
     // Other verdicts stand, also after the last attempt.
     let last = Standing {
@@ -620,6 +642,7 @@ fn a_first_attempt_that_is_far_too_late_is_stale() {
         first_sent_at: None,
         due: None,
         counting_since: UnixMs(0),
+        aging_since: None,
         ..pending()
     };
     let stale = |stale, limit: Option<u64>| Policy {
