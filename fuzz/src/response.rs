@@ -192,6 +192,7 @@ fn settled(verdict: &Verdict, outcome: &Outcome, prior_maybe: bool) {
         attempts: u32::from(prior_maybe),
         last_n: u32::from(prior_maybe),
         counting_since: begun,
+        aging_since: prior_maybe.then_some(begun),
         first_sent_at: prior_maybe.then_some(begun),
         maybe_since: prior_maybe.then_some(begun),
         updated_at: begun,
