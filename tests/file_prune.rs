@@ -570,6 +570,9 @@ impl Log for MortalLog {
         }
         log.append(bytes)
     }
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        RealDisk.open_log(&self.path)?.cut(bytes)
+    }
     fn sync(&mut self) -> io::Result<()> {
         self.disk.write("sync", &self.path)?;
         let unsynced = std::mem::take(&mut self.unsynced);

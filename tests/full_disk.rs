@@ -292,6 +292,51 @@ fn a_new_segment_keeps_space_for_what_is_in_hand() {
     assert!(at("log reserve") < at("log append"), "{rest:#?}");
 }
 
+/// A file system that sets nothing aside is full at an append, or as a claim is moved.
+#[derive(Clone)]
+struct Unreserved {
+    root: PathBuf,
+    op: &'static str,
+    full: Rc<Cell<bool>>,
+}
+
+impl Gate for Unreserved {
+    fn write(&self, op: &str, _path: &Path) -> io::Result<()> {
+        let has_room = fs::symlink_metadata(self.root.join("reserve/01")).is_err();
+        if self.full.get() && op == self.op && !has_room {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(())
+    }
+
+    fn tears(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_was_sent_is_settled_also_where_no_space_can_be_set_aside() {
+    for op in ["log append", "rename"] {
+        let full = full_disk(Errno::NOSPC, true);
+        let disk = Unreserved {
+            root: full.path(""),
+            op,
+            full: Rc::default(),
+        };
+        let store = store_on(Gated(disk.clone()), &full.path(""));
+        let mut session = store.lock(&owner(NOW)).unwrap();
+        let claims = session.claim(&want(1), NOW, &mut claim_all).unwrap();
+        disk.full.set(true);
+        // Whether it is claimed or not: the session goes on.
+        drop(session.claim(&want(1), NOW, &mut claim_all).unwrap());
+        let event = attempt(1, NOW, State::Confirmed, None);
+        session.settle(&claims[0], event, vec![]).unwrap();
+        session.sync().unwrap();
+        assert!(session.tight().is_some(), "{op}");
+        assert!(full.item(1).0.starts_with("confirmed/a/"), "{op}");
+    }
+}
+
 /// A quota of which the file system's own numbers say nothing: so many requests for space are refused.
 #[derive(Clone)]
 struct Quota {

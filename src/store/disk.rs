@@ -77,6 +77,13 @@ pub trait Log {
     /// The system's error; nothing or a part may have been appended.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Cuts off what lies behind so many bytes, and with it what is set aside there.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+
     /// Makes everything appended so far durable.
     ///
     /// # Errors

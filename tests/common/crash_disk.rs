@@ -1058,6 +1058,16 @@ impl Log for CrashLog {
         inside.put(self.ino, bytes, now)
     }
 
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.disk.before("log cut", &self.path)?;
+        let mut inside = self.disk.inside.borrow_mut();
+        if inside.epoch != self.epoch {
+            return Err(fail(Errno::IO));
+        }
+        inside.cut(self.ino, usize::try_from(bytes).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         self.disk.sync_inode("log sync", &self.path, Some(self.ino))
     }

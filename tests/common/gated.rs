@@ -17,6 +17,9 @@ impl Log for QuickLog {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.append(bytes)
     }
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.0.cut(bytes)
+    }
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -157,6 +160,9 @@ impl<G: Gate> Log for GatedLog<G> {
             }
             Err(error) => Err(error),
         }
+    }
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.log.cut(bytes)
     }
     fn sync(&mut self) -> io::Result<()> {
         self.gate.write("log sync", Path::new(""))

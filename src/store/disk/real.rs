@@ -408,6 +408,10 @@ impl Log for RealLog {
         self.0.write_all(bytes)
     }
 
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync_data()
     }

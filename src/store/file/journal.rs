@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::StoreError;
 use super::super::disk::{Disk, Kind, Log};
-use super::layout::Place;
+use super::{layout::Place, reserve};
 use crate::model::envelope::sha256_hex;
 use crate::model::event::Event;
 use crate::model::ids::RequestId;
@@ -189,12 +189,15 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`] or [`StoreError::Encode`].
+    /// [`StoreError::Io`] or [`StoreError::Encode`]. After one for want of room it may be done again.
     pub fn append(&mut self, record: &Record) -> Result<(), StoreError> {
         let line = encode(record)?;
-        self.log
-            .append(&line)
-            .map_err(|source| io_error("append to", &self.path, source))?;
+        let appended = match self.log.append(&line) {
+            // What stands behind a part of a record counts for nothing.
+            Err(full) if reserve::is_full(&full) => self.log.cut(self.bytes).and(Err(full)),
+            appended => appended,
+        };
+        appended.map_err(|source| io_error("append to", &self.path, source))?;
         self.bytes += line.len() as u64;
         Ok(())
     }
@@ -233,14 +236,12 @@ impl Journal {
     }
 
     /// The length so far, in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The segment's file name.
-    #[must_use]
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 }
@@ -419,8 +420,7 @@ impl Overlay {
     }
 
     /// Whether the journal speaks of an item.
-    #[must_use]
-    pub fn speaks_of(&self, id: RequestId) -> bool {
+    pub(super) fn speaks_of(&self, id: RequestId) -> bool {
         self.moved.contains_key(&id)
     }
 

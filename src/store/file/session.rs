@@ -289,8 +289,7 @@ impl<'a> FileSession<'a> {
         if let Some(event) = &step.event {
             self.clock.latest = self.clock.latest.max(event.at);
         }
-        self.journal()?
-            .append(&Record::Move(Box::new(step.clone())))?;
+        self.append(&Record::Move(Box::new(step.clone())))?;
         if let Some(from) = Place::parse(&step.from) {
             self.moving.insert(from.id);
             if let (Slot::Claimed(n), Some(left)) = (from.slot, self.claimed_left.get_mut(&from.id))
@@ -389,7 +388,7 @@ impl<'a> FileSession<'a> {
         for notice in &notices {
             self.notices.add(notice);
         }
-        self.journal()?.append(&Record::Tell { notices })
+        self.append(&Record::Tell { notices })
     }
 
     /// As [`Self::write_out`], and begins a new segment when the journal has grown large. Not
@@ -443,11 +442,10 @@ impl<'a> FileSession<'a> {
             notices: self.notices.clone(),
         }];
         records.extend(self.stuck.records().cloned());
-        let journal = self.journal()?;
         for record in &records {
-            journal.append(record)?;
+            self.append(record)?;
         }
-        journal.sync()
+        self.journal()?.sync()
     }
 
     /// Sets the journal's space aside for the settles of what is in hand, and of `wanted` items, or of
@@ -480,6 +478,11 @@ impl<'a> FileSession<'a> {
             self.loosen();
         }
         Ok(more)
+    }
+
+    /// Where no space could be set aside, in that of the reserve.
+    fn append(&mut self, record: &Record) -> Result<(), StoreError> {
+        self.with_room(|session| session.journal()?.append(record))
     }
 
     fn remove_segment(&self, name: &str) -> Result<(), StoreError> {

@@ -190,8 +190,7 @@ impl FileSession<'_> {
                 n: *n,
             })
             .collect();
-        let journal = self.journal()?;
-        journal.append(&Record::Claim { at: now, items })?;
+        self.append(&Record::Claim { at: now, items })?;
         // The claims are durable from here on, and so is everything settled before.
         self.write_out()?;
         let mut claims = Vec::with_capacity(group.len());
@@ -264,7 +263,9 @@ impl FileSession<'_> {
             // What was decided of another file of it, just now, cannot be done.
             Ok(false)
         } else {
-            replay::move_file(self.store, &from.path(), &claimed.path(), &mut displaced)
+            self.with_room(|session| {
+                replay::move_file(session.store, &from.path(), &claimed.path(), &mut displaced)
+            })
         };
         self.displaced(displaced)?;
         match moved {
@@ -293,7 +294,7 @@ impl FileSession<'_> {
 
     fn undo_claim(&mut self, claimed: &Place, from: &Place) -> Result<(), StoreError> {
         let undone = MoveRecord::plain(claimed, from, None);
-        self.journal()?.append(&Record::Move(Box::new(undone)))
+        self.append(&Record::Move(Box::new(undone)))
     }
 
     /// Whether what is due can go out: with the body that was accepted, which is looked at each time,
